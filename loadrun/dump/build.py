@@ -112,15 +112,16 @@ def comp_node(t: Table) -> str:
     return text
 
 
-def take_blobs(t: Table, blobs: list[Table], *, required: bool) -> list[bytes]:
-    """Read the blobs of an operator; FBS v1 requires their data."""
+def take_blobs(t: Table, opr: Opr, blobs: list[Table], *, required: bool) -> None:
+    """Give an operator its blobs; FBS v1 requires their data."""
     contents = []
     for blob in blobs:
         view = blob.bytes_view(0)
         if view is None and required:
             raise t.buf.error("a blob has no data", blob.pos)
         contents.append(b"" if view is None else view.tobytes())
-    return contents
+    if contents:
+        opr.dumped = opr.dumped._replace(blobs=tuple(contents))
 
 
 def constant_or_input(t: Table, opr: Opr, op: Op) -> None:

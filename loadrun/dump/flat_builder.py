@@ -178,6 +178,7 @@ class FlatBufferEmitter:
 
     def __init__(self, mge_version: int = 101300) -> None:
         self.builder = Builder()
+        self.table = self.builder.table
         self.mge_version = mge_version
         self._strings: dict[bytes, int] = {}
 
@@ -189,10 +190,6 @@ class FlatBufferEmitter:
         if raw not in self._strings:
             self._strings[raw] = self.builder.string(raw)
         return self._strings[raw]
-
-    def table(self, n_slots: int, fields: Fields) -> int:
-        """Write a table; see `Builder.table`."""
-        return self.builder.table(n_slots, fields)
 
     def bytes_vector(self, data: bytes | Array | None) -> int | None:
         """Write a vector of bytes."""

@@ -128,8 +128,8 @@ class DumpOptions:
                     tensor.name = tensor.name or var.name if self.keep_param_name else None
         if self.keep_opr_priority is not None:
             for opr in copy.oprs:
-                kept = opr.priority or (_FIRST if opr.tensors else opr.id)
-                opr.priority = kept if self.keep_opr_priority else 0
+                kept = opr.dumped.priority or (_FIRST if opr.tensors else opr.id)
+                opr.dumped = opr.dumped._replace(priority=kept if self.keep_opr_priority else 0)
         self._names(copy)
         self._metadata(copy.header)
         if self.model_version is not None:

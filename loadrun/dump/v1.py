@@ -7,6 +7,7 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph import Graph, Header, Opr, StoredTensor, TensorFormat
 from ..graph.dtypes import Array, nbytes
+from ..graph.graph import dumped
 from .build import (
     GraphAssembler,
     check_params,
@@ -94,13 +95,13 @@ class _Reader:
         records = read_params(t, t.integer(1, "ubyte"), t.table(2), t.unions(10, 11), mge_version)
         opr.params = check_params(t, op, records)
         opr.inputs = self.builder.link(t, op, t.numbers(3, "uint") or ())
-        opr.comp_node = [comp_node(c) for c in t.tables(4)]
+        nodes = tuple(map(comp_node, t.tables(4)))
         names = t.texts(5)
         dtype = t.table(6)
         opr.output_dtype = read_dtype(dtype) if dtype is not None else None
         opr.tensors = [self.tensor(x) for x in t.tables(7)]
-        opr.priority = t.integer(8, "int")
-        opr.blobs = take_blobs(t, t.tables(9), required=True)
+        opr.dumped = dumped(nodes, t.integer(8, "int"))
+        take_blobs(t, opr, t.tables(9), required=True)
         if "WithFormat" in op.name:
             _formats(t, opr)
         constant_or_input(t, opr, op)
@@ -142,7 +143,7 @@ class _Reader:
 
 def _formats(t: Table, opr: Opr) -> None:
     """Tensor formats of the WithFormat holders: i32 kind (0 default, 1 image, 2 low bits), bytes."""
-    blobs = opr.blobs[1:] if opr.type.startswith("Multiple") else opr.blobs
+    blobs = opr.dumped.blobs[1:] if opr.type.startswith("Multiple") else opr.dumped.blobs
     for tensor, blob in zip(opr.tensors, blobs, strict=False):
         if len(blob) < 4:
             raise t.buf.error(f"a tensor format takes at least 4 bytes, found {len(blob)}", t.pos)

@@ -5,6 +5,7 @@ from struct import unpack_from
 from ..base.errors import FormatError
 from ..graph import Graph, Header, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
+from ..graph.graph import dumped
 from .build import (
     GraphAssembler,
     check_params,
@@ -75,18 +76,19 @@ def _operator(t: Table, builder: GraphAssembler) -> None:
     first, more = t.child(first_at), t.unions(5, 6) if tags_at or more_at else []
     dtype = t.child(dtype_at)
     records = check_params(t, op, read_params(t, code, first, more, builder.graph.header.mge_version))
+    nodes = tuple(map(comp_node, buf.tables_at(nodes_at, t.depth))) if nodes_at else ()
     opr = Opr(
         op.name,
         records,
         builder.link(t, op, buf.sizes(inputs_at) if inputs_at else ()),
-        name=buf.text(title_at) if title_at else None,
-        tensors=[_tensor(x) for x in buf.tables_at(tensors_at, t.depth)] if tensors_at else [],
-        output_dtype=None if dtype is None else read_dtype(dtype),
-        comp_node=[comp_node(c) for c in buf.tables_at(nodes_at, t.depth)] if nodes_at else [],
-        priority=priority,
-        blobs=take_blobs(t, buf.tables_at(blobs_at, t.depth), required=False) if blobs_at else [],
-        version=version,
+        [],
+        buf.text(title_at) if title_at else None,
+        [_tensor(x) for x in buf.tables_at(tensors_at, t.depth)] if tensors_at else [],
+        None if dtype is None else read_dtype(dtype),
+        dumped(nodes, priority, version),
     )
+    if blobs_at:
+        take_blobs(t, opr, buf.tables_at(blobs_at, t.depth), required=False)
     constant_or_input(t, opr, op)
     listed = buf.sizes(outputs_at) if outputs_at else None
     known = op.category != "vendor"

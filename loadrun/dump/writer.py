@@ -263,23 +263,21 @@ class _V2(_Common):
 
     def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
-        version = 1 if op.id_v2 is None else 2
-        if opr.version == 1 and len(op.params) < 2:
-            version = 1
+        dumped = opr.dumped
+        latest = op.id_v2 is not None and (dumped.version != 1 or len(op.params) > 1)
         code, first, tags, members = self.params(e, op, opr)
         inputs = self.inputs(e, opr)
         outputs = e.numbers([self.numbers[id(v)] for v in opr.outputs]) if opr.outputs else None
-        nodes = e.offsets([self.comp_node(e, c) for c in opr.comp_node])
+        nodes = e.offsets([self.comp_node(e, c) for c in dumped.comp_node])
         dtype = e.dtype(opr.output_dtype)
         tensors = e.offsets([self.tensor(e, t) for t in opr.tensors])
         blobs = None
-        if opr.blobs and not (opr.tensors and op.category == "io"):
-            vectors = [e.bytes_vector(b) for b in opr.blobs]
+        if dumped.blobs and not (opr.tensors and op.category == "io"):
+            vectors = [e.bytes_vector(b) for b in dumped.blobs]
             blobs = e.offsets([e.table(1, [(0, "offset", v, 0)]) for v in vectors])
-        text = unversioned(op.name) if version == 2 else op.name
         fields: Fields = [
-            (1, "ulong", op.id_v2 if version == 2 else op.id_mgbs, 0),
-            (0, "offset", e.string(text), 0),
+            (1, "ulong", op.id_v2 if latest else op.id_mgbs, 0),
+            (0, "offset", e.string(unversioned(op.name) if latest else op.name), 0),
             (2, "offset", e.string(opr.name), 0),
             (4, "offset", first, 0),
             (5, "offset", tags, 0),
@@ -289,8 +287,8 @@ class _V2(_Common):
             (9, "offset", nodes, 0),
             (10, "offset", dtype, 0),
             (11, "offset", tensors, 0),
-            (12, "uint", version, 0),
-            (13, "int", opr.priority, 0),
+            (12, "uint", 1 + latest, 0),
+            (13, "int", dumped.priority, 0),
             (14, "offset", blobs, 0),
             (3, "ubyte", code, 0),
         ]
@@ -369,7 +367,7 @@ class _V1(_Common):
         op = CATALOG[opr.type]
         code, first, tags, members = self.params(e, op, opr)
         inputs = self.inputs(e, opr)
-        nodes = e.offsets([self.comp_node(e, c) for c in opr.comp_node])
+        nodes = e.offsets([self.comp_node(e, c) for c in opr.dumped.comp_node])
         names = None
         if any(v.name and v.name != _stored_name(v) for v in opr.outputs):
             names = e.offsets([e.string(v.name or "") or 0 for v in opr.outputs])
@@ -384,7 +382,7 @@ class _V1(_Common):
             (5, "offset", names, 0),
             (6, "offset", dtype, 0),
             (7, "offset", tensors, 0),
-            (8, "int", opr.priority, 0),
+            (8, "int", opr.dumped.priority, 0),
             (9, "offset", blobs, 0),
             (10, "offset", tags, 0),
             (11, "offset", members, 0),
@@ -408,7 +406,7 @@ class _V1(_Common):
 
     @staticmethod
     def blobs(e: FlatBufferEmitter, op: Op, opr: Opr) -> int | None:
-        raw: list[bytes] = list(opr.blobs)
+        raw: list[bytes] = list(opr.dumped.blobs)
         if op.category == "io":
             raw = [pack("<I", len(opr.tensors))] if op.name.startswith("Multiple") else []
             if "WithFormat" in op.name:

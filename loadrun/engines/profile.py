@@ -188,7 +188,7 @@ def _variable(var: Var, shape: Shape) -> dict[str, Any]:
 
 
 def _node(opr: Opr) -> str:
-    return opr.comp_node[0] if opr.comp_node else "xpux:0"
+    return opr.dumped.comp_node[0] if opr.dumped.comp_node else "xpux:0"
 
 
 Shapes = Sequence[Sequence[int]]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -110,6 +111,27 @@ class Var:
         return f"Var({self.id}, {self.label!r}, {self.dtype}, {self.shape})"
 
 
+class Dumped(NamedTuple):
+    """What only dumps say of an operator.
+
+    Attributes:
+        comp_node: the computing node of each output.
+        priority: MegEngine runs lower ones first.
+        version: its opr_version in the file, None for the latest.
+        blobs: data that only the operator's own library understands.
+    """
+
+    comp_node: tuple[str, ...] = ()
+    priority: int = 0
+    version: int | None = None
+    blobs: tuple[bytes, ...] = ()
+
+
+dumped = lru_cache(64)(Dumped)
+"""Makes a record, once for all operators of which dumps say the same."""
+_NOTHING = dumped()
+
+
 @dataclass(eq=False)
 class Opr:
     """An operator: its registered type name, parameter records, inputs, outputs and stored tensors.
@@ -127,10 +149,7 @@ class Opr:
     name: str | None = None
     tensors: list[StoredTensor] = field(default_factory=list)
     output_dtype: DType | None = None
-    comp_node: list[str] = field(default_factory=list)
-    priority: int = 0
-    blobs: list[bytes] = field(default_factory=list)
-    version: int | None = None
+    dumped: Dumped = _NOTHING
     id: int = 0
     number: int | None = None
     exact: bool = False
@@ -162,10 +181,7 @@ class Opr:
             name=self.name,
             tensors=[t.copied() for t in self.tensors],
             output_dtype=self.output_dtype,
-            comp_node=list(self.comp_node),
-            priority=self.priority,
-            blobs=list(self.blobs),
-            version=self.version,
+            dumped=self.dumped,
             id=id,
             number=self.number,
             exact=self.exact,
@@ -290,11 +306,8 @@ class Graph:
         >>> [o.type for o in g.oprs], y.label
         (['Host2DeviceCopy', 'Elemwise'], 'y')
         """
-        opr = Opr(
-            type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype, exact=self.exact
-        )
-        opr.comp_node = list(comp_node)
-        opr.id = len(self.oprs)
+        opr = Opr(type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype)
+        opr.dumped, opr.id, opr.exact = dumped(tuple(comp_node)), len(self.oprs), self.exact
         labels = [*names]
         first = self.n_vars
         for i in range(n_outputs):

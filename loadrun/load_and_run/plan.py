@@ -155,7 +155,7 @@ def sequence(
     fresh = dict.fromkeys(there, 0)
 
     def entry(opr: Opr) -> tuple[int, int, int, int]:
-        first = _INPUTS_FIRST if inputs_first and opr.type == "Host2DeviceCopy" else opr.priority
+        first = _INPUTS_FIRST if inputs_first and opr.type == "Host2DeviceCopy" else opr.dumped.priority
         return first, -fresh[opr.id], -numbers.oprs[opr.id].id, opr.id
 
     heap = [entry(o) for o in oprs if not missing[o.id]]

@@ -260,7 +260,7 @@ class Origins:
 
 def _expression(opr: Opr, index: int, inputs: Sequence[int]) -> object:
     """Return what an output is computed by; of what differs from run to run that is the output itself."""
-    if opr.type == "Host2DeviceCopy" or opr.blobs or not is_pure(opr):
+    if opr.type == "Host2DeviceCopy" or opr.dumped.blobs or not is_pure(opr):
         return "itself", opr.id, index
     if opr.tensors:
         tensor = opr.tensors[index]

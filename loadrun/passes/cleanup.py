@@ -420,7 +420,7 @@ def _merge(r: Rewriter, weights: list[Opr], holder: str) -> None:
     ]
     merged = r.add(holder, n_outputs=len(tensors), tensors=tensors, like=weights[0])
     # Each tensor has its own device; MegEngine refuses one on the operator.
-    merged[0].owner.comp_node = []
+    merged[0].owner.dumped = merged[0].owner.dumped._replace(comp_node=())
     for opr, new in zip(weights, merged, strict=True):
         new.format = opr.outputs[0].format
         r.replace(opr.outputs[0], new)

@@ -134,14 +134,15 @@ class _GuardPlan:
                 *opr.params,
                 inputs=operands,
                 output_dtype=opr.output_dtype,
-                comp_node=opr.comp_node[:1],
+                comp_node=opr.dumped.comp_node[:1],
             )
             out.dtype, out.shape, out.format = (
                 opr.outputs[0].dtype,
                 opr.outputs[0].shape,
                 opr.outputs[0].format,
             )
-        out.name, out.owner.name, out.owner.priority = opr.outputs[0].name, opr.name, opr.priority
+        out.name, out.owner.name = opr.outputs[0].name, opr.name
+        out.owner.dumped = out.owner.dumped._replace(priority=opr.dumped.priority)
         return out
 
     def _between(self, graph: Graph, x: Var, guard: _Guard | None) -> Var:
@@ -187,12 +188,14 @@ class _GuardPlan:
 
 
 def _self_equality(graph: Graph, x: Var) -> Var:
-    return graph.add("Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.comp_node[:1])[0]
+    return graph.add(
+        "Elemwise", P.Elemwise(mode=M.MAX), inputs=[x, x], comp_node=x.owner.dumped.comp_node[:1]
+    )[0]
 
 
 def _dense(graph: Graph, x: Var) -> Var:
     """Make the values contiguous: MegEngine's Copy keeps gaps, a vector has none."""
-    node = x.owner.comp_node[:1]
+    node = x.owner.dumped.comp_node[:1]
     one = number(graph, 1, _INT)
     (shape,) = graph.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
     (flat,) = graph.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
@@ -202,7 +205,7 @@ def _dense(graph: Graph, x: Var) -> Var:
 
 
 def _shared(graph: Graph, x: Var) -> Var:
-    return graph.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.comp_node[:1])[0]
+    return graph.add("SharedDeviceTensor", tensors=x.owner.tensors, comp_node=x.owner.dumped.comp_node[:1])[0]
 
 
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -324,7 +327,7 @@ def _trivial_power(graph: Graph, opr: Opr, x: Var, exponent: int) -> Var:
     """Replace ``x ** 1`` and ``x ** 0``."""
     dtype = opr.outputs[0].dtype
     if exponent == 1 or dtype is None:
-        out = graph.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
+        out = graph.add("Identity", inputs=[x], comp_node=opr.dumped.comp_node[:1])[0]
     else:
         one = number(graph, 1, dtype)
         (shape,) = graph.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])

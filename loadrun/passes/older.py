@@ -86,7 +86,7 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
         out = formula(maker, *inputs)
         out.name, out.owner.name = opr.outputs[0].name, opr.name
         for added in target.oprs[first:]:
-            added.priority = opr.priority
+            added.dumped = added.dumped._replace(priority=opr.dumped.priority)
         return out
 
     return guarded(subgraph(graph, graph.outputs, everything=True, convert=convert)[0])
@@ -116,7 +116,7 @@ class _Maker:
     ) -> Var:
         tensors = [] if tensor is None else [tensor]
         (out,) = self.graph.add(
-            type, *params, inputs=inputs, tensors=tensors, comp_node=self.opr.comp_node[:1]
+            type, *params, inputs=inputs, tensors=tensors, comp_node=self.opr.dumped.comp_node[:1]
         )
         infer_dtypes([out.owner])
         return out
@@ -132,7 +132,7 @@ class _Maker:
         return self._tensor(np.array(values, np.int32), _I32)
 
     def _tensor(self, value: np.ndarray, dtype: DType) -> Var:
-        node = self.opr.comp_node[0] if self.opr.comp_node else "xpux:0"
+        (node,) = self.opr.dumped.comp_node[:1] or ("xpux:0",)
         tensor = StoredTensor(dtype, value.shape, None, encode(value, dtype), node)
         return self.add("ImmutableTensor", tensor=tensor)
 

@@ -185,13 +185,11 @@ class Rewriter:
         Args:
             like: an operator whose computing node and priority the new one takes.
         """
-        comp_node = list(like.comp_node) if like is not None else []
         opr = Opr(
             type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype, exact=self.new.exact
         )
-        opr.comp_node = comp_node
         if like is not None:
-            opr.priority = like.priority
+            opr.dumped = like.dumped._replace(blobs=(), version=None)
         key = self._key(opr) if self._dedupe else None
         if key is not None and key in self._same:
             return list(self._same[key].outputs)
@@ -235,7 +233,7 @@ class Rewriter:
             if t.data is None or t.data.nbytes > _SHORT:
                 return None
             return ("ImmutableTensor", t.dtype, t.shape, t.data.tobytes())
-        if opr.tensors or opr.blobs or not constants.is_pure(opr):
+        if opr.tensors or opr.dumped.blobs or not constants.is_pure(opr):
             return None
         return (opr.type, opr.params, tuple(v.id for v in opr.inputs), opr.output_dtype)
 

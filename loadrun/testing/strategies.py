@@ -148,9 +148,9 @@ def _operator(draw: st.DrawFn, graph: Graph, op: Op, known: list[Var]) -> list[V
         opr.outputs.append(Var(first + i, opr, i))
     outputs = opr.outputs
     opr.output_dtype = draw(st.none() | dtypes)
-    opr.comp_node = draw(st.lists(st.sampled_from(["xpux:0", "gpu0:1"]), max_size=2))
     opr.name = draw(names)
-    opr.priority = draw(st.sampled_from([0, -(2**31), 2**31 - 1]))
-    if not stored:
-        opr.blobs = draw(st.lists(st.binary(max_size=5), max_size=2))
+    nodes = draw(st.lists(st.sampled_from(["xpux:0", "gpu0:1"]), max_size=2))
+    blobs = [] if stored else draw(st.lists(st.binary(max_size=5), max_size=2))
+    priority = draw(st.sampled_from([0, -(2**31), 2**31 - 1]))
+    opr.dumped = opr.dumped._replace(comp_node=tuple(nodes), priority=priority, blobs=tuple(blobs))
     return outputs

@@ -304,7 +304,7 @@ def test_tensor_formats(kind: str, fmt: str) -> None:
     found = loads(dump_bytes(graph, format=fmt)).graph
     assert [t.format for o in found.oprs for t in o.tensors] == wanted
     if fmt == "FBS":
-        blobs = [b for o in found.oprs for b in o.blobs]
+        blobs = [b for o in found.oprs for b in o.dumped.blobs]
         assert blobs[-1] == b"\2\0\0\0\4\10"
         assert blobs[-2] == b"\1\0\0\0\3"
         assert blobs[-3] == b"\0\0\0\0"

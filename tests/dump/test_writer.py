@@ -67,7 +67,7 @@ def wrong_output_count() -> Graph:
 
 def too_large_number() -> Graph:
     graph = model()
-    graph.oprs[3].priority = 2**31
+    graph.oprs[3].dumped = graph.oprs[3].dumped._replace(priority=2**31)
     return graph
 
 
@@ -231,7 +231,7 @@ def test_testcase_values_keep_their_dtypes() -> None:
     value = np.array([1, 2], np.uint8)
     graph = testcase_graph(Testcase({"x": value, "f": np.ones(1, "f2")}, {"x": dtype}), ["f", "x"])
     assert [t.dtype for o in graph.oprs for t in o.tensors] == [DType("Float16"), dtype]
-    assert [o.comp_node for o in graph.oprs] == [[], []]
+    assert [o.dumped.comp_node for o in graph.oprs] == [(), ()]
     assert graph.oprs[0].tensors[0].comp_node == "cpux:0"
 
 

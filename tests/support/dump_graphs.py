@@ -36,10 +36,7 @@ def plain(graph: Graph) -> dict[str, Any]:
                 "name": o.name,
                 "tensors": [tensor(t) for t in o.tensors],
                 "output_dtype": o.output_dtype,
-                "comp_node": o.comp_node,
-                "priority": o.priority,
-                "blobs": o.blobs,
-                "version": o.version,
+                **o.dumped._asdict(),
                 "id": o.id,
             }
             for o in graph.oprs

@@ -175,7 +175,7 @@ def test_names_that_are_kept() -> None:
     assert none <= {"arg_0", None, ""}
     named = dumped(t, keep_opr_name=True, keep_opr_priority=True).graph.oprs
     assert any(o.name for o in named)
-    assert any(o.priority for o in named)
+    assert any(o.dumped.priority for o in named)
 
 
 def test_strip_info(tmp_path: Path) -> None:

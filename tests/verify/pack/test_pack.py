@@ -317,7 +317,7 @@ def reread(tmp_path: Path, **options: Any) -> Bundle:
 def test_names_and_priorities(tmp_path: Path) -> None:
     graph = reread(tmp_path, keep_opr_name=True, keep_opr_priority=True).graph
     assert graph.oprs[7].name == "layers.0.MatrixMul"
-    assert [graph.oprs[i].priority for i in (0, 1, 7, 42)] == [-(2**31), -(2**31), 7, 42]
+    assert [graph.oprs[i].dumped.priority for i in (0, 1, 7, 42)] == [-(2**31), -(2**31), 7, 42]
     graph = reread(tmp_path, keep_opr_name=False, keep_var_name=2, dump_format="FBS").graph
     assert {o.name for o in graph.oprs} == {None}
     assert graph.oprs[7].outputs[0].name == "layers.0.MatrixMul"
