@@ -132,29 +132,30 @@ def mapping(check: Check[T]) -> Check[dict[str, T]]:
 
 
 def record(
-    needed: Mapping[str, Check[Any]], optional: Mapping[str, Check[Any]] | None = None
+    needed: Mapping[str, Check[Any]], optional: Mapping[str, Check[Any]] | None = None, *, others: bool = True
 ) -> Check[dict[str, Any]]:
-    """Accept objects with these members; others stay as they are.
+    """Accept objects with these members.
 
     Args:
         needed: checks of members that must be there.
         optional: checks of members that may be there.
+        others: whether there may be others, which stay as they are.
 
     >>> record({"name": text})({"name": "y", "more": 1}, "output")
     {'name': 'y', 'more': 1}
     """
+    checks = {**needed, **(optional or {})}
 
     def check(value: object, where: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             _refuse(value, where, "an object")
-        fields = dict(value)
-        for name, each in needed.items():
-            if name not in fields:
+        for name in needed:
+            if name not in value:
                 raise FormatError(f"{where}: the member {name!r} is missing")
-            fields[name] = each(fields[name], f"{where}.{name}")
-        for name, each in (optional or {}).items():
-            if name in fields:
-                fields[name] = each(fields[name], f"{where}.{name}")
+        fields = {k: checks[k](v, f"{where}.{k}") if k in checks else v for k, v in value.items()}
+        for name in () if others else sorted(fields.keys() - checks):
+            expected = ", ".join(sorted(checks))
+            raise FormatError(f"{where}: unknown key {clean(repr(name), 80)}; expected one of {expected}")
         return fields
 
     return check
@@ -169,15 +170,4 @@ def exactly(
     Traceback (most recent call last):
     loadrun.base.errors.FormatError: output: unknown key 'chekc'; expected one of check
     """
-    fields = record(needed, optional)
-    names = sorted({*needed, *(optional or {})})
-
-    def check(value: object, where: str) -> dict[str, Any]:
-        checked = fields(value, where)
-        for name in sorted(checked.keys() - set(names)):
-            raise FormatError(
-                f"{where}: unknown key {clean(repr(name), 80)}; expected one of {', '.join(names)}"
-            )
-        return checked
-
-    return check
+    return record(needed, optional, others=False)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TextIO
 
-from ..base.errors import clean, failure
+from ..base.errors import clean
 from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
@@ -88,32 +88,24 @@ def main(argv: list[str]) -> int:
         with limited(args.max_memory, args.timeout, "comparing"):
             return _passes(args.model, p.record(BlamePassOptions, vars(args), **read))
     args.against = args.against or args.other or "float64"
-    try:
-        options = p.record(DiffOptions, vars(args), **read)
-        written = {"--json": args.json, "--output": args.output, "--html": args.html, "--graph": args.graph}
-        check_targets(written, [args.model, args.against])
-        with limited(args.max_memory, args.timeout, "comparing"):
-            result = diff_files(args.model, args.against, options, warn=warn)
-        shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
-        said = io.StringIO()
-        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, said)
-        print(said.getvalue(), end="", file=shown)
-        if result.refusals and result.differences is not None and result.differences.agree:
-            print(
-                "the parts that could not be translated are to blame: all values before them agree",
-                file=shown,
-            )
-        if args.json and (result.differences is not None or result.interface):
-            about = {"model": args.model, "against": args.against}
-            _write(args.json, json.dumps({**about, **report.as_json(result.differences, result.interface)}))
-        _draw(result, args.model, args.against, said.getvalue(), args.html, args.graph)
-        if args.output and (var := result.extract(args.output)) is not None:
-            what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
-            print(f"{clean(args.output, 200)}: {what}", file=shown)
-    except Exception as e:
-        why = failure(e, named=True)
-        print(f"loadrun diff: {clean(why.message, 2000)}", file=sys.stderr)
-        return why.code
+    options = p.record(DiffOptions, vars(args), **read)
+    written = {"--json": args.json, "--output": args.output, "--html": args.html, "--graph": args.graph}
+    check_targets(written, [args.model, args.against])
+    with limited(args.max_memory, args.timeout, "comparing"):
+        result = diff_files(args.model, args.against, options, warn=warn)
+    shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
+    said = io.StringIO()
+    _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, said)
+    print(said.getvalue(), end="", file=shown)
+    if result.refusals and result.differences is not None and result.differences.agree:
+        print("the parts that could not be translated are to blame: all values before them agree", file=shown)
+    if args.json and (result.differences is not None or result.interface):
+        about = {"model": args.model, "against": args.against}
+        _write(args.json, json.dumps({**about, **report.as_json(result.differences, result.interface)}))
+    _draw(result, args.model, args.against, said.getvalue(), args.html, args.graph)
+    if args.output and (var := result.extract(args.output)) is not None:
+        what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
+        print(f"{clean(args.output, 200)}: {what}", file=shown)
     if not result.agree:
         return EXIT_FAIL
     return EXIT_NOT_COMPARED if result.incomplete else EXIT_PASS

@@ -355,8 +355,8 @@ def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
     with io.TextIOWrapper(file, "utf-8-sig", "surrogateescape") as text:
         size = 0
         for number, line in enumerate(iter(partial(text.readline, _MAX_LINE + 1), ""), 1):
-            raw = line.encode("utf-8", "surrogateescape")
-            size += len(raw)
+            raw = line.rstrip("\n").encode("utf-8", "surrogateescape")
+            size += len(raw) + 1
             if size > _MAX_PIPE and not file.seekable():
                 raise SpecError(f"{path}: this pipe gives more than {_MAX_PIPE} bytes")
             if len(raw) > _MAX_LINE:

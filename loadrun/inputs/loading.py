@@ -130,17 +130,12 @@ class Loader:
         while last is not None:
             case, last = last, next(cases, None)
             arrays = self.load(case, index)
-            if last is None:
-                self._require_use(case)
+            if last is None and self.resize and not self.images:
+                raise case.fault("resize_input: there is no image to resize")
+            if last is None and self.transform is not None and not self.read:
+                raise case.fault("input_transform: generated data is not transformed")
             yield arrays
             index += 1
-
-    def _require_use(self, case: LocatedSpec) -> None:
-        """Refuse options that had no effect on any data so far."""
-        if self.resize and not self.images:
-            raise case.fault("resize_input: there is no image to resize")
-        if self.transform is not None and not self.read:
-            raise case.fault("input_transform: generated data is not transformed")
 
     def load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
         """Load the data of one testcase."""

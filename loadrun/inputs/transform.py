@@ -54,7 +54,7 @@ _DTYPE = re.compile(r"float(16|32|64)?|u?int(8|16|32|64)|int|bool|[<>=|]?(f[248]
 _SUBSCRIPTS = re.compile(r"[a-zA-Z, ]+(-> *[a-zA-Z ]*)?")
 _FAILURES = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NameError),
-    *(MemoryError, RecursionError),
+    *(MemoryError, RuntimeError),
 )
 _FILE = "<input_transform>"
 _MAX_TEXT, _MAX_LIST, _MAX_BITS = 1000, 1000, 63
@@ -169,7 +169,7 @@ class _Checked(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.Name:
         if node.id == "np":
             self.refuse(node, "np alone is not a value")
-        if node.id not in self.known:
+        if node.id not in self.known or node.id.startswith("__"):
             hint = f" (np.{node.id} is allowed)" if node.id in FUNCTIONS else ""
             allowed = ", ".join(_BUILTINS)
             self.refuse(node, f"unknown name {node.id!r}: an expression sees data, np, {allowed}{hint}")
@@ -186,8 +186,8 @@ class _Checked(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:
-        if node.vararg or node.kwarg:
-            self.refuse(node.vararg or node, "a function takes its values by place")
+        if others := node.vararg or node.kwarg:
+            self.refuse(others, "a function takes its values by place")
         return self.generic_visit(node)
 
 
@@ -366,7 +366,7 @@ def _indexed(value: Any, parts: Sequence[Any]) -> float:  # noqa: ANN401 - an ar
     basic: list[Any] = []
     shapes, positions = [], 0
     for part in parts:
-        i = np.array(part) if isinstance(part, (list, tuple)) else part
+        i = np.array(part) if isinstance(part, (list, tuple, bool, np.bool_)) else part
         if isinstance(i, np.ndarray):
             is_mask = i.dtype.kind == "b"
             basic += [slice(1)] * (i.ndim if is_mask else 1)

@@ -15,9 +15,6 @@ from ..graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy, Record
 from ..ops.catalog import CATALOG
 from ..ops.infer import infer_dtypes, infer_shapes
 
-__all__ = ["GraphBuilder", "operator_graph", "random_feeds", "run_operator"]
-
-
 _F32 = DType("Float32")
 
 

@@ -299,6 +299,8 @@ def test_lists_do_not_nest_without_end(tmp_path: Path) -> None:
         (tmp_path / f"{i}.txt").write_text(f"@{i + 1}.txt\n")
     with pytest.raises(SpecError, match="nested more than 16 deep"):
         count_cases(f"@{tmp_path}/0.txt")
+    (tmp_path / "filled.txt").write_bytes(b"#ones".ljust(2**20) + b"\r\n#zeros\r#ones")
+    assert len(list(load_cases(f"@{tmp_path / 'filled.txt'}", X))) == 3
     (tmp_path / "wide.txt").write_text("x" * (2**20 + 9))
     with pytest.raises(SpecError, match="longer than 1048576 bytes"):
         count_cases(f"@{tmp_path}/wide.txt")
