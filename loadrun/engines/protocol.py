@@ -58,6 +58,13 @@ class Engine(Protocol):
         ...
 
 
+def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:
+    """Let an engine convert and compile for the shapes of some feeds, if it has to."""
+    prepare = getattr(engine, "prepare", None)
+    if prepare is not None:
+        prepare(feeds)
+
+
 class FileEngine(Protocol):
     """A model's own file made ready for repeated execution by a runtime that reads such files.
 
@@ -141,6 +148,11 @@ def checked_feeds(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict
     """
     values = ((var, fed_value(name, var, feeds)) for name, var in inputs.items())
     return {var.id: ranked(array, var) for var, array in values}
+
+
+def given(targets: Iterable[Var], values: Mapping[int, Array]) -> list[Array]:
+    """Return the values of variables: those that are known by their ids, else those that the graph stores."""
+    return [values[v.id] if v.id in values else v.owner.tensors[v.index].value() for v in targets]
 
 
 def ranked(array: Array, var: Var) -> Array:
@@ -250,10 +262,8 @@ class ForeignEngine:
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Let it convert or compile, if it has to."""
-        prepare = getattr(self._engine, "prepare", None)
-        if prepare is not None:
-            with blamed(self._name, "to prepare"):
-                prepare(feeds)
+        with blamed(self._name, "to prepare"):
+            make_ready(self._engine, feeds)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Compute the targets.

@@ -39,7 +39,7 @@ def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     runtime = OpenVINO(setup.argument, profile=setup.profile)
     # Integer kernels that it makes of quantized operators round elsewhere than the model says.
     runtime.switch_off("LP_TRANSFORMS_MODE")
-    return Translated(runtime, graph, targets, setup)
+    return Translated(runtime, graph, targets)
 
 
 def open_file(source: SourceFile, setup: Setup) -> OpenVINOFile:
@@ -229,4 +229,5 @@ def _short(e: Exception) -> str:
     lines = [line.strip() for line in str(e).splitlines() if line.strip()]
     lacking = [line.removeprefix("-- ") for line in lines if line.startswith("-- No conversion rule found")]
     told = lacking or [line for line in lines if not line.startswith(("Exception from", "Check '"))]
-    return " ".join((told or lines or [type(e).__name__])[:2])[:500]
+    # What is before it shows nodes of OpenVINO's own.
+    return " ".join((told or lines or [type(e).__name__])[:2]).rpartition("CALLBACK HAS THROWN: ")[2][:500]

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import UnsupportedError
-from ..engines import TRANSLATED, Setup
+from ..engines import TRANSLATED
 from ..engines.profile import Executed, Profiling
-from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
+from ..engines.protocol import checked_feeds, constant_ids, given, graph_inputs
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
@@ -83,7 +83,7 @@ class _Program:
     """What runs for one set of input shapes.
 
     Attributes:
-        known: what follows from the shapes and from constants, by variable id.
+        known: the targets that follow from the shapes and from constants, by variable id.
         read: ids of the inputs that the model has.
         computed: ids of the targets that it computes.
         session: the model; None where nothing is left to compute.
@@ -102,15 +102,14 @@ class Translated:
         runtime: the runtime.
         graph: the graph.
         targets: the variables to compute.
-        setup: seed of what is computed in advance.
 
     Raises:
         UnsupportedError: nothing is known of an operator.
         EngineError: dtypes that an operator cannot take.
     """
 
-    def __init__(self, runtime: Runtime, graph: Graph, targets: Sequence[Var], setup: Setup) -> None:
-        self.runtime, self.graph, self.setup = runtime, graph, setup
+    def __init__(self, runtime: Runtime, graph: Graph, targets: Sequence[Var]) -> None:
+        self.runtime, self.graph = runtime, graph
         self.targets = list(targets)
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
@@ -146,11 +145,12 @@ class Translated:
         """
         values = self._fed(feeds)
         program = self._program(values)
+        values.update(program.known)
         self._last = program.session
         if program.session is not None:
             outputs = program.session.run([values[i] for i in program.read])
             values.update(zip(program.computed, outputs, strict=True))
-        return [self._value(v, values, program.known) for v in self.targets]
+        return given(self.targets, values)
 
     def executed(self) -> list[Executed]:
         """Return what operators took in the last run."""
@@ -160,12 +160,6 @@ class Translated:
         values = checked_feeds(self._inputs, feeds)
         return {i: np.ascontiguousarray(array) for i, array in values.items()}
 
-    def _value(self, var: Var, values: Mapping[int, Array], known: Mapping[int, Array]) -> Array:
-        """Return a target: fed or computed, known in advance, or stored in the graph."""
-        if var.id in values:
-            return values[var.id]
-        return known[var.id] if var.id in known else var.owner.tensors[var.index].value()
-
     @cached_property
     def _constants(self) -> dict[int, Array]:
         """What follows from constants alone, by variable id."""
@@ -174,7 +168,7 @@ class Translated:
         read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
         read.update((v.id, v) for v in self.targets)
         wanted = [v for i, v in read.items() if i in constant and not v.owner.tensors]
-        folded = ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
+        folded = ReferenceEngine(self.graph, wanted).run({}) if wanted else []
         return dict(zip((v.id for v in wanted), folded, strict=True))
 
     def _program(self, values: Mapping[int, Array]) -> _Program:
@@ -204,6 +198,7 @@ class Translated:
                 raise UnsupportedError(
                     f"{self.runtime.name} rejects the translated model: {e}; {_INSTEAD}"
                 ) from e
+        known = {v.id: known[v.id] for v in self.targets if v.id in known}
         return _Program(known, list(read), list(computed), session)
 
     def _written(self, graph: Graph, examples: Mapping[str, Array], outputs: Mapping[str, Var]) -> bytes:
