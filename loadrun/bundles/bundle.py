@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar
 
 from ..base.errors import FormatError
 from ..base.files import FileWatch
@@ -121,7 +122,8 @@ _SHOWN = 8
 """Maximum inputs and outputs in the text of a bundle."""
 
 
-class SourceFile(Protocol):
+@dataclass(eq=False)
+class SourceFile(ABC):
     """The file that a graph was made from, for engines that run such files as they are.
 
     Attributes:
@@ -138,33 +140,33 @@ class SourceFile(Protocol):
         replaced: the inputs that the file has a value for, and which are fed all the same.
     """
 
-    format: str
+    format: ClassVar[str]
     location: str | bytes
     graph: Graph
     inputs: Sequence[str]
     outputs: Mapping[str, DType | None]
-    constants: Mapping[str, FileValue]
     scalars: frozenset[str]
     nodes: int
-    tensors: frozenset[str]
-    folder: str | None
-    replaced: Collection[str]
+    constants: Mapping[str, FileValue] = field(default_factory=dict)
+    tensors: frozenset[str] = frozenset()
+    folder: str | None = None
+    replaced: Collection[str] = ()
 
+    @abstractmethod
     def maxerr(self, name: str) -> float:
         """Return the tolerance of an output."""
-        ...
 
     def asking(self, names: Sequence[str]) -> SourceFile:
         """Return the same file with some of its `tensors` as further outputs."""
-        ...
+        return self
 
     def terms(self, name: str) -> str:
         """Return the terms, as policies have them, by which a rule of the file judges single elements of an output."""
-        ...
+        return ""
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Return what is compared with the tolerance; None for MegEngine's own measure."""
-        ...
+        return None
 
 
 @dataclass(eq=False)

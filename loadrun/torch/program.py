@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.kinds import shaken
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileFacts, FileValue, ModelSource, Testcase
+from ..testcase import EXPECT, Bundle, FileFacts, ModelSource, SourceFile, Testcase
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
@@ -39,38 +39,16 @@ from .traced import TorchTrace
 
 
 @dataclass(eq=False)
-class ProgramFile:
-    """An exported program as it is; see `loadrun.testcase.SourceFile`."""
+class ProgramFile(SourceFile):
+    """An exported program as it is, whose outputs are compared by MegEngine's measure."""
 
-    location: str | bytes
-    graph: Graph
-    program: Any
-    limits: Mapping[str, float]
-    inputs: Sequence[str] = ()
-    outputs: Mapping[str, DType | None] = field(default_factory=dict)
-    constants: Mapping[str, FileValue] = field(default_factory=dict)
-    scalars: frozenset[str] = frozenset()
-    nodes: int = 0
-    tensors: frozenset[str] = frozenset()
-    folder: str | None = None
-    replaced: Collection[str] = ()
-    format: str = field(default="pt2", init=False)
+    format = "pt2"
+    program: Any = None
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     def maxerr(self, name: str) -> float:
         """Return the tolerance that was saved with the program."""
         return self.limits.get(name, MAXERR)
-
-    def terms(self, name: str) -> str:
-        """Return no terms: MegEngine's measure applies."""
-        return ""
-
-    def error(self, name: str, expect: Array, get: Array) -> float | None:
-        """Return None: MegEngine's measure applies."""
-        return None
-
-    def asking(self, names: Sequence[str]) -> ProgramFile:
-        """Return the file unchanged: torch gives no values but the outputs."""
-        return self
 
 
 def save(
@@ -319,12 +297,12 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
     bundle.source.file = ProgramFile(
         path,
         bundle.graph,
-        program,
-        _limits(bundle, cases, limits),
         signature.input_names(),
         results,
-        scalars=frozenset(n for n, fake in fakes if not getattr(fake, "shape", ())),
-        nodes=sum(n.op == "call_function" for n in program.graph.nodes),
+        frozenset(n for n, fake in fakes if not getattr(fake, "shape", ())),
+        sum(n.op == "call_function" for n in program.graph.nodes),
+        program=program,
+        limits=_limits(bundle, cases, limits),
     )
     return bundle
 
