@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Protocol
+from typing import ClassVar
 
 from ..base.errors import FormatError
 from ..base.files import FileWatch
@@ -122,10 +122,9 @@ _SHOWN = 8
 """Maximum inputs and outputs in the text of a bundle."""
 
 
-class SourceFile(Protocol):
+@dataclass(eq=False)
+class SourceFile(ABC):
     """The file that a graph was made from, for engines that run such files as they are.
-
-    What has a value here is that of a file which has nothing of the kind.
 
     Attributes:
         format: what it is: ``onnx``, ``pt2``.
@@ -141,21 +140,21 @@ class SourceFile(Protocol):
         replaced: the inputs that the file has a value for, and which are fed all the same.
     """
 
-    format: str
+    format: ClassVar[str]
     location: str | bytes
     graph: Graph
     inputs: Sequence[str]
     outputs: Mapping[str, DType | None]
-    constants: Mapping[str, FileValue] = MappingProxyType({})
     scalars: frozenset[str]
     nodes: int
+    constants: Mapping[str, FileValue] = field(default_factory=dict)
     tensors: frozenset[str] = frozenset()
     folder: str | None = None
     replaced: Collection[str] = ()
 
+    @abstractmethod
     def maxerr(self, name: str) -> float:
         """Return the tolerance of an output."""
-        ...
 
     def asking(self, names: Sequence[str]) -> SourceFile:
         """Return the same file with some of its `tensors` as further outputs."""

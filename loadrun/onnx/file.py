@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..layers import emit as e
 from ..passes.checks import formula
 from ..tensors import Tensor, apply1, const
 from ..tensors.access import as_vector, dtype_of, stored_shape
-from ..testcase import Bundle, FileValue
+from ..testcase import Bundle, FileValue, SourceFile
 from .messages import MapProto, ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, array, texts
 from .types import dtype_of_kind
@@ -158,8 +158,8 @@ def file_dtype(kind: TypeProto | None) -> DType | None:
 
 
 @dataclass(eq=False)
-class OnnxFile:
-    """See `loadrun.testcase.SourceFile`.
+class OnnxFile(SourceFile):
+    """An ONNX model, whose outputs are compared by the rule of ONNX's backend tests.
 
     Attributes:
         tolerances: those of outputs compared by MegEngine's formula instead of ONNX's rule, by name.
@@ -167,18 +167,7 @@ class OnnxFile:
     """
 
     format = "onnx"
-
-    location: str | bytes
-    graph: Graph
-    inputs: Sequence[str]
-    outputs: Mapping[str, DType | None]
-    constants: Mapping[str, FileValue]
-    scalars: frozenset[str]
-    nodes: int
-    tensors: frozenset[str] = frozenset()
-    folder: str | None = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    replaced: Collection[str] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -204,9 +193,9 @@ class OnnxFile:
             graph,
             inputs,
             outputs,
-            constants,
             scalars,
             len(model.graph.nodes),
+            constants,
             tensor_names,
             tolerances=tolerances,
             metadata={p.key: p.value for p in model.properties if not p.key.startswith("loadrun:")},

@@ -7,7 +7,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,18 +40,11 @@ from .traced import TorchTrace
 
 @dataclass(eq=False)
 class ProgramFile(SourceFile):
-    """An exported program as it is."""
+    """An exported program as it is, whose outputs are compared by MegEngine's measure."""
 
     format = "pt2"
-
-    location: str | bytes
-    graph: Graph
-    program: Any
-    limits: Mapping[str, float]
-    inputs: Sequence[str]
-    outputs: Mapping[str, DType | None]
-    scalars: frozenset[str]
-    nodes: int
+    program: Any = None
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     def maxerr(self, name: str) -> float:
         """Return the tolerance that was saved with the program."""
@@ -304,12 +297,12 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
     bundle.source.file = ProgramFile(
         path,
         bundle.graph,
-        program,
-        _limits(bundle, cases, limits),
         signature.input_names(),
         results,
-        scalars=frozenset(n for n, fake in fakes if not getattr(fake, "shape", ())),
-        nodes=sum(n.op == "call_function" for n in program.graph.nodes),
+        frozenset(n for n, fake in fakes if not getattr(fake, "shape", ())),
+        sum(n.op == "call_function" for n in program.graph.nodes),
+        program=program,
+        limits=_limits(bundle, cases, limits),
     )
     return bundle
 
