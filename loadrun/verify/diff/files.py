@@ -271,7 +271,7 @@ def _beside(
     whole = complete, len(refusals) <= (not complete)
     compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
     differences = compare(graph, other)
-    if isinstance(other, str) and not differences.outputs <= {r.var.id for r in differences.rows}:
+    if isinstance(other, str) and {v.id for v in graph.outputs} - {r.var.id for r in differences.rows}:
         try:
             EngineSide(graph, other, seed).require_runs(feeds)
         except EngineError as e:
