@@ -56,8 +56,13 @@ class PathSource:
     member: str | None = None
 
     def __post_init__(self) -> None:
-        if self.member is not None and not self.path.lower().endswith(_ARCHIVES):
+        if self.member is not None and not self.is_archive:
             raise SpecError(f"only .npz and .json files have members, not {self.path!r}")
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether it holds arrays by name."""
+        return self.path.lower().endswith(_ARCHIVES)
 
     def __str__(self) -> str:
         text = _quote(self.path)

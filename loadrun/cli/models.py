@@ -82,7 +82,7 @@ def _constant(text: str) -> tuple[str, Array]:
     if not os.path.exists(path) and (number := _number(path)) is not None:
         return part.name, np.array(number)
 
-    if path.lower().endswith((".npz", ".json")):
+    if part.source.is_archive:
         arrays = files.members(path)
         key = part.source.member or part.name
         if key not in arrays:

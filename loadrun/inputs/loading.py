@@ -186,11 +186,11 @@ class Loader:
         if not self.known:
             raise SpecError("the model has no inputs")
         if len(parts) == 1 and parts[0].name is None and len(self.known) > 1:
-            part = parts[0]
-            if isinstance(part.source, Generated):
+            part, source = parts[0], parts[0].source
+            if isinstance(source, Generated):
                 return [(n, part, numbers[n]) for n in self.known]
-            if _feeds_all(part.source):
-                return [(n, part, numbers[n]) for n in self._archived(part, case, wanted)]
+            if isinstance(source, PathSource) and source.is_archive and source.member is None:
+                return [(n, part, numbers[n]) for n in self._archived(source.path, part, case, wanted)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
         part_of = dict(self._named_part(p, only, case) for part in parts for p in self._each(part))
         for name in wanted:
@@ -208,16 +208,15 @@ class Loader:
         names = fnmatch.filter(self.known, name) if "*" in name and name not in self.known else []
         return [replace(part, name=n) for n in names] or [part]
 
-    def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str]) -> list[str]:
+    def _archived(self, path: str, part: InputPart, case: LocatedSpec, wanted: list[str]) -> list[str]:
         """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
-        assert isinstance(part.source, PathSource)
         try:
-            members = self._members(case.path(part.source.path))
+            members = self._members(case.path(path))
         except InputError as e:
             raise InputError(point(str(e), case.text, part.source_at)) from None
         for name in wanted:
             if name not in members:
-                said = f"{part.source.path} has no array {_name(name)}; its arrays are {_names(members)}"
+                said = f"{path} has no array {_name(name)}; its arrays are {_names(members)}"
                 self._fail(said, case, part.at)
         return [n for n in self.known if n in members]
 
@@ -275,7 +274,7 @@ class Loader:
         path = case.path(source.path)
         if _NUMBERS.fullmatch(source.path) and not os.path.exists(path):
             raise InputError(f"there is no file {source.path}; values go in brackets, as in [{source.path}]")
-        if path.lower().endswith((".npz", ".json")):
+        if source.is_archive:
             arrays = self._members(path)
             key = name if source.member is None else source.member
             if key not in arrays and source.member is None and len(arrays) == 1:
@@ -333,15 +332,6 @@ def _constant(fill: Generated, dtype: DType) -> str:
         f"all numbers of {fill} are {first} as {dtype}; use a wider range, or #randint"
         if first == last
         else ""
-    )
-
-
-def _feeds_all(source: Source) -> bool:
-    """Return whether one unnamed source can hold data for several inputs."""
-    return (
-        isinstance(source, PathSource)
-        and source.member is None
-        and source.path.lower().endswith((".npz", ".json"))
     )
 
 
