@@ -12,6 +12,7 @@ from .protocol import (
     FileEngine as FileEngine,
     FileFactory as FileFactory,
     Setup as Setup,
+    make_ready as make_ready,
 )
 from .registry import (
     baseline_for as baseline_for,
@@ -21,7 +22,6 @@ from .registry import (
     file_of as file_of,
     make_engine as make_engine,
     make_file_engine as make_file_engine,
-    make_ready as make_ready,
     register_engine as register_engine,
     runs_composites as runs_composites,
     runs_file as runs_file,

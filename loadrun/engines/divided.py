@@ -10,9 +10,8 @@ from ..base.about import About
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..graph.excerpts import excerpt
-from .protocol import Engine
+from .protocol import Engine, make_ready
 from .reference import ReferenceEngine
-from .registry import make_ready
 
 
 class Divided:

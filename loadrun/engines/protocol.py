@@ -58,6 +58,13 @@ class Engine(Protocol):
         ...
 
 
+def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:
+    """Let an engine convert and compile for the shapes of some feeds, if it has to."""
+    prepare = getattr(engine, "prepare", None)
+    if prepare is not None:
+        prepare(feeds)
+
+
 class FileEngine(Protocol):
     """A model's own file made ready for repeated execution by a runtime that reads such files.
 
@@ -250,10 +257,8 @@ class ForeignEngine:
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Let it convert or compile, if it has to."""
-        prepare = getattr(self._engine, "prepare", None)
-        if prepare is not None:
-            with blamed(self._name, "to prepare"):
-                prepare(feeds)
+        with blamed(self._name, "to prepare"):
+            make_ready(self._engine, feeds)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Compute the targets.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..base.errors import UsageError
 from ..base.limits import EndedBySignal
 from ..base.registry import Registry, late
 from ..graph import Graph, Var
-from ..graph.dtypes import Array
 from ..testcase import Bundle, SourceFile
 from .protocol import (
     TRANSLATED,
@@ -243,13 +242,6 @@ def make_file_engine(engine: str, source: SourceFile, *, profile: bool = False) 
     """
     name, _, argument = check_engine(engine).partition(":")
     return _FILE_ENGINES[name](source, Setup(argument, profile=profile))
-
-
-def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:
-    """Let an engine convert and compile for the shapes of some feeds, if it has to."""
-    prepare = getattr(engine, "prepare", None)
-    if prepare is not None:
-        prepare(feeds)
 
 
 def _factory(name: str) -> Factory:
