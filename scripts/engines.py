@@ -86,7 +86,7 @@ def measure(spec: str, files: Iterable[Path]) -> Found:
                 folder.apart += 1
             elif refusal := _REFUSAL.match(result.message or ""):
                 folder.refused += 1
-                found.refused[re.sub(r"'.*?'|\d+", "...", refusal[1])] += 1
+                found.refused[refusal[1]] += 1
             else:
                 folder.failed += result.verdict is Verdict.FAIL
                 folder.errors += result.verdict is not Verdict.FAIL

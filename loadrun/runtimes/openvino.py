@@ -229,4 +229,5 @@ def _short(e: Exception) -> str:
     lines = [line.strip() for line in str(e).splitlines() if line.strip()]
     lacking = [line.removeprefix("-- ") for line in lines if line.startswith("-- No conversion rule found")]
     told = lacking or [line for line in lines if not line.startswith(("Exception from", "Check '"))]
-    return " ".join((told or lines or [type(e).__name__])[:2])[:500]
+    # What is before it shows nodes of OpenVINO's own.
+    return " ".join((told or lines or [type(e).__name__])[:2]).rpartition("CALLBACK HAS THROWN: ")[2][:500]

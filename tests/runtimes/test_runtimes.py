@@ -80,6 +80,20 @@ def test_a_file_that_cannot_be_translated(name: str, fixtures: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("nets/keypoints_deformable.mge", "No conversion rule found for operations: DeformConv"),
+        ("ops/rnn/rnn_identity_1.mge", "Unknown activation function: affine"),
+    ],
+)
+def test_openvino_says_what_it_lacks(file: str, why: str, fixtures: Path) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    result = loadrun.Runner(fixtures / file, "openvino").replay_one(0)
+    assert result.verdict.value == "error"
+    assert str(result.message).startswith(f"openvino rejects the translated model: {why}")
+
+
 def test_float32_is_not_less(name: str) -> None:
     """Sums of 256 products of 24-bit numbers; bfloat16 has 8 bits and TensorFloat-32 eleven."""
     rng = np.random.default_rng(0)

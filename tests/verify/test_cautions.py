@@ -9,6 +9,8 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
+from loadrun.graph import Opr, params as P
+from loadrun.verify.cautions import cautions
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]> g (float[4] x) => (float[4] y)'
 
@@ -42,3 +44,14 @@ def test_info_says_it_and_so_does_a_failure(
         shown = capsys.readouterr().out
         assert (said in shown) if said else ("training mode" not in shown and "random" not in shown)
     assert len(loadrun.load(path).testcases) == 1
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "training", "expected"),
+    [((0.5, 0), True, True), ((0, 0.5), True, True), ((0.5, 0.5), False, False), ((0, 0), True, False)],
+)
+def test_attention_draws_only_in_training(
+    probabilities: tuple[float, float], training: bool, expected: bool
+) -> None:
+    attention = P.MultiHeadAttn(attn_prob=probabilities[0], out_prob=probabilities[1], training=training)
+    assert bool(cautions([Opr("MultiHeadAttn", (attention,))])) == expected
