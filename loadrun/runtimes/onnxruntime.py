@@ -95,7 +95,7 @@ _KINDS = {f"tensor({name})": kind for kind, name in NAMES.items()}
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """ONNX Runtime for a graph; the argument holds execution providers and options, see `OnnxRuntime`."""
-    return Translated(OnnxRuntime(setup.argument, profile=setup.profile), graph, targets, setup)
+    return Translated(OnnxRuntime(setup.argument, profile=setup.profile), graph, targets)
 
 
 def open_file(source: SourceFile, setup: Setup) -> OnnxRuntimeFile:

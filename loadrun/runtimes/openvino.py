@@ -39,7 +39,7 @@ def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     runtime = OpenVINO(setup.argument, profile=setup.profile)
     # Integer kernels that it makes of quantized operators round elsewhere than the model says.
     runtime.switch_off("LP_TRANSFORMS_MODE")
-    return Translated(runtime, graph, targets, setup)
+    return Translated(runtime, graph, targets)
 
 
 def open_file(source: SourceFile, setup: Setup) -> OpenVINOFile:

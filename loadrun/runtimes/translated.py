@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import UnsupportedError
-from ..engines import TRANSLATED, Setup
+from ..engines import TRANSLATED
 from ..engines.profile import Executed, Profiling
 from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
 from ..engines.reference import ReferenceEngine
@@ -102,15 +102,14 @@ class Translated:
         runtime: the runtime.
         graph: the graph.
         targets: the variables to compute.
-        setup: seed of what is computed in advance.
 
     Raises:
         UnsupportedError: nothing is known of an operator.
         EngineError: dtypes that an operator cannot take.
     """
 
-    def __init__(self, runtime: Runtime, graph: Graph, targets: Sequence[Var], setup: Setup) -> None:
-        self.runtime, self.graph, self.setup = runtime, graph, setup
+    def __init__(self, runtime: Runtime, graph: Graph, targets: Sequence[Var]) -> None:
+        self.runtime, self.graph = runtime, graph
         self.targets = list(targets)
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
@@ -174,7 +173,7 @@ class Translated:
         read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
         read.update((v.id, v) for v in self.targets)
         wanted = [v for i, v in read.items() if i in constant and not v.owner.tensors]
-        folded = ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
+        folded = ReferenceEngine(self.graph, wanted).run({}) if wanted else []
         return dict(zip((v.id for v in wanted), folded, strict=True))
 
     def _program(self, values: Mapping[int, Array]) -> _Program:

@@ -9,7 +9,6 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import InputError, UnsupportedError
-from loadrun.engines import Setup
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var, params as P
 from loadrun.graph.dtypes import DType
@@ -28,7 +27,7 @@ def chain() -> Graph:
 
 
 def translated(graph: Graph, runtime: FakeRuntime) -> Translated:
-    return Translated(runtime, graph, graph.outputs, Setup())
+    return Translated(runtime, graph, graph.outputs)
 
 
 X = np.array([-1, 0], "f4")
@@ -142,7 +141,7 @@ def test_branches_go_over_with_the_rest(fixtures: Path) -> None:
         outputs = list(bundle.outputs.values())
         feeds = loadrun.random_inputs(bundle, 0)
         expected = ReferenceEngine(bundle.graph, outputs).run(feeds)
-        engine = Translated(FakeRuntime(), bundle.graph, outputs, Setup())
+        engine = Translated(FakeRuntime(), bundle.graph, outputs)
         for found, want in zip(engine.run(feeds), expected, strict=True):
             np.testing.assert_allclose(found, want, rtol=1e-6, err_msg=name)
 
