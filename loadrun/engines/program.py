@@ -254,6 +254,18 @@ def execute(
             every(step.call.opr, [values[v] for v in step.writes])
 
 
+def computed(targets: Iterable[Var], values: Mapping[int, Array]) -> list[Array]:
+    """Return the values of variables.
+
+    Raises:
+        EngineError: one has none.
+    """
+    for v in targets:
+        if v.id not in values:
+            raise EngineError(f"{v.label!r} has no value: it is in a branch that was not taken")
+    return [values[v.id] for v in targets]
+
+
 def walk(steps: Iterable[Step], values: dict[int, Array], rng: RandomNumbers | None) -> Iterator[Step]:
     """Run steps one by one: each comes when it has run, while its outputs are among `values`."""
     # Live variables per piece of memory; without fed and constant arrays, which are never overwritten.

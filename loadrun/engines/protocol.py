@@ -150,6 +150,11 @@ def checked_feeds(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict
     return {var.id: ranked(array, var) for var, array in values}
 
 
+def given(targets: Iterable[Var], values: Mapping[int, Array]) -> list[Array]:
+    """Return the values of variables: those that are known by their ids, else those that the graph stores."""
+    return [values[v.id] if v.id in values else v.owner.tensors[v.index].value() for v in targets]
+
+
 def ranked(array: Array, var: Var) -> Array:
     """Give an array of one element the rank that its input has: none only where the graph's operators know it.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base import __version__
 from ..base.about import About
-from ..base.errors import EngineError, LoadRunError, OutOfMemoryError, UsageError
+from ..base.errors import LoadRunError, OutOfMemoryError, UsageError
 from ..base.limits import memory_limit
 from ..base.locks import ForkLock
 from ..base.registry import late
@@ -29,6 +29,7 @@ from .program import (
     Program,
     Step,
     bind,
+    computed,
     execute,
     keep_heap,
     make_step,
@@ -167,10 +168,7 @@ class ReferenceEngine:
             if self._profile is not None:
                 self._profile.start()
             execute(program.steps, values, rng or self._rng(), observe, memory)
-        for v in self.targets:
-            if v.id not in values:
-                raise EngineError(f"{v.label!r} has no value: it is in a branch that was not taken")
-        return [values[v.id] for v in self.targets]
+        return computed(self.targets, values)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Make the program for the shapes of these feeds.

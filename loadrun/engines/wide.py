@@ -21,7 +21,7 @@ from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Call, Shape, ShapeCall, UnknownShape, implementation
-from .program import ABSENT, Step, make_step, mark_dying, run_step
+from .program import ABSENT, Step, computed, make_step, mark_dying, run_step
 from .protocol import graph_inputs, ranked
 from .reference import ReferenceEngine
 
@@ -103,10 +103,7 @@ class WideEngine:
         values: dict[int, Array] = {}
         for _ in self._walk(feeds, values):
             pass
-        for var in self.targets:
-            if var.id not in values:
-                raise EngineError(f"{var.label!r} has no value: it is in a branch that was not taken")
-        return [values[var.id] for var in self.targets]
+        return computed(self.targets, values)
 
     def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
         """Execute once, operator by operator: each comes with its outputs when it has run.

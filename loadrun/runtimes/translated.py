@@ -15,7 +15,7 @@ from ..base.about import About
 from ..base.errors import UnsupportedError
 from ..engines import TRANSLATED
 from ..engines.profile import Executed, Profiling
-from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
+from ..engines.protocol import checked_feeds, constant_ids, given, graph_inputs
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
@@ -83,7 +83,7 @@ class _Program:
     """What runs for one set of input shapes.
 
     Attributes:
-        known: what follows from the shapes and from constants, by variable id.
+        known: the targets that follow from the shapes and from constants, by variable id.
         read: ids of the inputs that the model has.
         computed: ids of the targets that it computes.
         session: the model; None where nothing is left to compute.
@@ -145,11 +145,12 @@ class Translated:
         """
         values = self._fed(feeds)
         program = self._program(values)
+        values.update(program.known)
         self._last = program.session
         if program.session is not None:
             outputs = program.session.run([values[i] for i in program.read])
             values.update(zip(program.computed, outputs, strict=True))
-        return [self._value(v, values, program.known) for v in self.targets]
+        return given(self.targets, values)
 
     def executed(self) -> list[Executed]:
         """Return what operators took in the last run."""
@@ -158,12 +159,6 @@ class Translated:
     def _fed(self, feeds: Mapping[str, Array]) -> dict[int, Array]:
         values = checked_feeds(self._inputs, feeds)
         return {i: np.ascontiguousarray(array) for i, array in values.items()}
-
-    def _value(self, var: Var, values: Mapping[int, Array], known: Mapping[int, Array]) -> Array:
-        """Return a target: fed or computed, known in advance, or stored in the graph."""
-        if var.id in values:
-            return values[var.id]
-        return known[var.id] if var.id in known else var.owner.tensors[var.index].value()
 
     @cached_property
     def _constants(self) -> dict[int, Array]:
@@ -203,6 +198,7 @@ class Translated:
                 raise UnsupportedError(
                     f"{self.runtime.name} rejects the translated model: {e}; {_INSTEAD}"
                 ) from e
+        known = {v.id: known[v.id] for v in self.targets if v.id in known}
         return _Program(known, list(read), list(computed), session)
 
     def _written(self, graph: Graph, examples: Mapping[str, Array], outputs: Mapping[str, Var]) -> bytes:

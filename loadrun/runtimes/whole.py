@@ -19,7 +19,7 @@ from ..base.errors import EngineError, InputError, UsageError
 from ..base.pipes import ending
 from ..base.proving import proving
 from ..dump import save
-from ..engines.protocol import checked_feeds, fed_value, graph_inputs
+from ..engines.protocol import checked_feeds, given, graph_inputs
 from ..graph import Graph, Var
 from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.infer import infer_dtypes
@@ -84,10 +84,23 @@ class WholeDump:
         """Execute once; see `Engine.run`.
 
         Raises:
-            EngineError: the program ends with an error, or gives something else than the outputs.
+            InputError: an input is missing or of another dtype.
+            EngineError: the program ends with an error, or an output has another dtype than the graph says.
         """
-        inputs = self._feeds(feeds)
-        return self._results(self.outputs(inputs) if self.computed else [], feeds)
+        values = checked_feeds(self._inputs, {n: self._narrow(n, a) for n, a in feeds.items()})
+        fed = {new: np.ascontiguousarray(values[self._inputs[n].id]) for n, new in self.names.items()}
+        outputs = self.outputs(fed) if self.computed else []
+        for var, array in zip(self.computed, outputs, strict=True):
+            want = array.dtype if var.dtype is None else var.dtype.np
+            if array.dtype != want:
+                raise EngineError(
+                    f"{self.name} returned {array.dtype} for {var.label!r}, which is {var.dtype}"
+                )
+            values[var.id] = array
+        return [
+            a if d is None or not d.is_wide else a.astype(d.np)
+            for a, d in zip(given(self.targets, values), self._wanted, strict=True)
+        ]
 
     def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Compute the dump's outputs from arrays by the names of its inputs."""
@@ -117,35 +130,6 @@ class WholeDump:
         with proving("none"):
             save(graph, path)
 
-    def _feeds(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Arrays by the names of the dump's inputs.
-
-        Raises:
-            InputError: one is missing or of another dtype.
-        """
-        values = checked_feeds(self._inputs, {n: self._narrow(n, a) for n, a in feeds.items()})
-        return {new: np.ascontiguousarray(values[self._inputs[name].id]) for name, new in self.names.items()}
-
-    def _results(self, outputs: Sequence[Array], feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the targets, from what the dump's outputs gave.
-
-        Raises:
-            EngineError: an output has another dtype than the graph says.
-        """
-        values: dict[int, Array] = {}
-        for var, array in zip(self.computed, outputs, strict=True):
-            want = array.dtype if var.dtype is None else var.dtype.np
-            if array.dtype != want:
-                raise EngineError(
-                    f"{self.name} returned {array.dtype} for {var.label!r}, which is {var.dtype}"
-                )
-            values[var.id] = array
-        outs = [values[v.id] if v.id in values else self._kept(v, feeds) for v in self.targets]
-        return [
-            a if d is None or not d.is_wide else a.astype(d.np)
-            for a, d in zip(outs, self._wanted, strict=True)
-        ]
-
     def _narrow(self, name: str, array: Array) -> Array:
         """Return what is fed to an input in MegEngine's dtype.
 
@@ -161,13 +145,6 @@ class WholeDump:
                 f"input {name!r} holds integers that do not fit int32, which MegEngine has for them"
             )
         return converted
-
-    def _kept(self, var: Var, feeds: Mapping[str, Array]) -> Array:
-        """Return a target that is an input or stored."""
-        if var.owner.type == "Host2DeviceCopy":
-            name = var.name or ""
-            return fed_value(name, var, {name: self._narrow(name, feeds[name])} if name in feeds else feeds)
-        return var.owner.tensors[var.index].value()
 
 
 # Programs of others: a worker that answers messages, and a tool that is run once.
