@@ -173,10 +173,6 @@ class NodeEmitter:
         """Return an int64 vector."""
         return self.const(np.array(values, np.int64))
 
-    def is_const(self, name: str) -> bool:
-        """Return whether a value is an initializer."""
-        return name in self.initializers
-
     def number(self, name: str) -> float | None:
         """Return the number that an initializer holds, None for other values."""
         stored = self.initializers[name].value if name in self.initializers else None
