@@ -153,9 +153,8 @@ def _chosen(comparison: Differences) -> list[SuspectVar]:
         return sorted(comparison.rows, key=_apart, reverse=True)[:3]
     start = max(wrong[0] - 2, 0)
     keep = set(range(start, min(start + _ROWS, len(comparison.rows))))
-    keep |= {i for i, r in enumerate(comparison.rows) if r.var.id in comparison.outputs}
-    roots = {r.var.id for r in comparison.roots[:_ROWS]}
-    keep |= {i for i, r in enumerate(comparison.rows) if r.var.id in roots}
+    named = {v.id for v in (*comparison.graph.outputs, *(r.var for r in comparison.roots[:_ROWS]))}
+    keep |= {i for i, r in enumerate(comparison.rows) if r.var.id in named}
     return [comparison.rows[i] for i in sorted(keep)]
 
 

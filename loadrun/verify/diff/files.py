@@ -39,8 +39,6 @@ from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
 _MOST_TRIED = 8
-_NOT_REACHED = -1
-"""Represents outputs without a variable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +271,7 @@ def _beside(
     whole = complete, len(refusals) <= (not complete)
     compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
     differences = compare(graph, other)
-    if isinstance(other, str) and not differences.outputs <= {r.var.id for r in differences.rows}:
+    if isinstance(other, str) and {v.id for v in graph.outputs} - {r.var.id for r in differences.rows}:
         try:
             EngineSide(graph, other, seed).require_runs(feeds)
         except EngineError as e:
@@ -284,7 +282,7 @@ def _beside(
         differences = _with_reshaped(differences, refusals)
     if refusals:
         # The model's own outputs lie behind what cannot be expressed.
-        differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
+        differences = replace(differences, complete=False)
     return differences, None, other
 
 

@@ -41,34 +41,32 @@ class Differences:
     """The result of a comparison.
 
     Attributes:
+        graph: the model under suspicion.
         rows: all compared variables in execution order.
         constants: stored tensors that differ.
         roots: rows whose operator got inputs that agree and gave a value that does not.
         matched: how many variables were matched in which way.
-        total: how many variables the model has.
-        outputs: the ids of the model's outputs.
         stops: operators that could not run, of the model and of the reference.
         lonely: how many values that the model computes have no counterpart.
         matching: the partners of the variables.
         unjudged: how many values are float64 in the model, so that double precision is the same code once more.
         findings: where the model leaves the range of a dtype, and if an output is not finite, where that begins.
-        overflowed: the ids of values that are not finite on both sides, so that they say nothing.
+        complete: whether the model has all its outputs, none of them not finite on both sides, which says nothing.
         untouched: outputs of an engine's run that was asked for nothing else, where these agree or differ otherwise
             than in the run that gave every value: asking for values keeps an engine from fusing operators.
     """
 
+    graph: Graph
     rows: list[SuspectVar]
     constants: list[ChangedConstant]
     roots: list[SuspectVar]
     matched: dict[str, int]
-    total: int
-    outputs: set[int] = field(default_factory=set)
     stops: tuple[list[Stop], list[Stop]] = field(default_factory=lambda: ([], []))
     lonely: int = 0
     matching: Matching = field(default_factory=Matching)
     unjudged: int = 0
     findings: list[Finding] = field(default_factory=list)
-    overflowed: set[int] = field(default_factory=set)
+    complete: bool = True
     untouched: list[SuspectVar] = field(default_factory=list)
 
     @property
@@ -82,6 +80,11 @@ class Differences:
         return next((r for r in self.rows if not r.agrees), None)
 
     @property
+    def total(self) -> int:
+        """How many variables the model has."""
+        return len([*self.graph.vars()])
+
+    @property
     def share(self) -> float:
         """The share of the model's variables that were matched."""
         return sum(self.matched.values()) / max(self.total, 1)
@@ -93,8 +96,9 @@ class Differences:
 
     @property
     def outputs_agree(self) -> bool:
-        """Return whether all outputs were compared and agree; what is not finite on both sides was not compared."""
-        return self.outputs <= {r.var.id for r in self.rows if r.agrees} - self.overflowed
+        """Return whether all outputs were compared and agree."""
+        agreeing = {r.var.id for r in self.rows if r.agrees}
+        return self.complete and all(v.id in agreeing for v in self.graph.outputs)
 
     @property
     def nearly(self) -> float:
@@ -220,12 +224,11 @@ def between(
         roots = with_lone(roots, (graph, against), matching, constants, feeds, seed)
     else:
         roots = blame(graph, rows, None, constants, overflowed=over)
-    total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
     unjudged = sum(computed_alike(r.opr) for r in rows) if wide else 0
     findings = [] if any(stops) else finiteness.findings(feeds, seed)
-    parts = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
-    differences = Differences(*parts, findings, over)
+    parts = constants, roots, matching.counts(), stops, lonely, matching, unjudged
+    differences = Differences(graph, rows, *parts, findings, not over & outputs)
     if isinstance(other, AskedSide) and not isinstance(against, Graph):
         halve = partial(bisect, graph, against, feeds, tolerance=tolerance, seed=seed)
         differences = _as_used(differences, other.untouched(feeds), sums, kept, tolerances, halve)
@@ -466,8 +469,7 @@ def _with_stored(
     over = overflowed(graph, rows, feeds)
     roots = blame(graph, rows, None, [], overflowed=over) or _stopped_alone(side)
     findings = [] if side.stops else finiteness.findings(feeds, seed)
-    total = len([*graph.vars()])
-    return Differences(rows, [], roots, matched, total, outputs, stops, findings=findings, overflowed=over)
+    return Differences(graph, rows, [], roots, matched, stops, findings=findings, complete=not over & outputs)
 
 
 def _is_partly_off(row: SuspectVar) -> bool:
