@@ -249,7 +249,7 @@ def test_docstrings_promise_no_result_where_there_is_none() -> None:
 LINES, FIELDS = 500, 12
 """What a file and a record may hold, so that one reader can."""
 LARGE_RECORDS = """
-Measurement Opr ProgramFile
+Opr ProgramFile
 """
 """Records with more fields; none is added."""
 

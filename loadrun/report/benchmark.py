@@ -48,11 +48,11 @@ def _times(m: Measurement) -> list[str]:
 
 
 def _rest(m: Measurement) -> list[str]:
-    cpu = sum(m.processor) / len(m.processor)
-    share = f"{m.timing.share:.0%}"
+    timing = m.timing
     memory = "-" if m.memory is None else bytes_text(m.memory + m.weights)
     rate = "-" if m.rate is None else f"{m.rate / 1e9:.2f}"
-    return [f"{m.throughput:.4g}", _ms(cpu), share, rate, memory, str(len(m.wall)), m.verdict.value]
+    times = [f"{m.throughput:.4g}", _ms(timing.cpu.mean), f"{timing.share:.0%}"]
+    return [*times, rate, memory, str(len(timing.samples)), m.verdict.value]
 
 
 def _ms(seconds: float | None) -> str:
@@ -65,7 +65,7 @@ def _by_testcase(measurements: Sequence[Measurement]) -> list[str]:
     lines = []
     for m in measurements:
         if m.cases > 1:
-            medians = [_ms(Timing(times).median) for times in list(zip(*m.each, strict=True))[:_SHOWN]]
+            medians = [_ms(Timing(times).median) for times in list(zip(*_each(m), strict=True))[:_SHOWN]]
             more = f" and {m.cases - _SHOWN} more" if m.cases > _SHOWN else ""
             lines.append(f"{_label(m.subject, subjects)}: {', '.join(medians)} ms by testcase{more}")
     return lines
@@ -73,7 +73,7 @@ def _by_testcase(measurements: Sequence[Measurement]) -> list[str]:
 
 def _refused(measurements: Sequence[Measurement]) -> list[str]:
     """Why percentiles are left out."""
-    least = min((len(m.wall) for m in measurements), default=_NEVER)
+    least = min((len(m.timing.samples) for m in measurements), default=_NEVER)
     missing = [p for p in _PERCENTILES if least < needed(p)]
     return [f"p{p} takes {needed(p)} passes, there were {least}: increase --min-time" for p in missing]
 
@@ -113,7 +113,12 @@ def _ratio(r: Ratio) -> dict[str, float | str]:
     return {"ratio": r.value, "low": r.low, "high": r.high, "by": "wall" if r.share is None else "processor"}
 
 
+def _each(m: Measurement) -> list[list[float]]:
+    return [times for r in m.rounds for times in r.each]
+
+
 def _subject(m: Measurement) -> dict[str, Any]:
+    timing = m.timing
     return {
         **m.subject.key,
         "path": m.subject.path,
@@ -122,14 +127,14 @@ def _subject(m: Measurement) -> dict[str, Any]:
         "testcases": m.cases,
         "load_seconds": m.load,
         "first_seconds": m.first,
-        "median_seconds": m.timing.median,
-        "percentiles": {str(p): m.timing.percentile(p) for p in _PERCENTILES},
-        "deviation_seconds": m.timing.deviation,
-        "wall_seconds": m.wall,
-        "processor_seconds": m.processor,
-        "testcase_seconds": m.each,
-        "round_passes": m.rounds,
-        "round_seconds": m.spans,
+        "median_seconds": timing.median,
+        "percentiles": {str(p): timing.percentile(p) for p in _PERCENTILES},
+        "deviation_seconds": timing.deviation,
+        "wall_seconds": timing.samples,
+        "processor_seconds": timing.processor,
+        "testcase_seconds": _each(m),
+        "round_passes": [len(r.each) for r in m.rounds],
+        "round_seconds": [r.span for r in m.rounds],
         "runs_per_second": m.throughput,
         "operations": m.flops,
         "operations_per_second": m.rate,
@@ -157,7 +162,7 @@ def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = ()
     out.append(f"<table>{table_head(columns())}<tbody>\n{body}</tbody></table>\n")
     out += [f"<p>{escape(clean(line, 300))}</p>\n" for line in (*comparisons(measurements), *more)]
     for row, measured in zip(shown, measurements, strict=True):
-        drawn = times(Series(measured.wall), "runs of a testcase, means of passes")
+        drawn = times(Series(measured.timing.samples), "runs of a testcase, means of passes")
         out.append(f"<h2>{escape(str(row[0]))}</h2><div class=plots>{drawn}</div>\n")
     if graph:
         out.append(f"<h2>Operators of {escape(str(shown[0][0]))}, by time</h2>{graph}")

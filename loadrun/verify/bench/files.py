@@ -275,7 +275,7 @@ def bench_files(
         LoadRunError: there is no file, or the baseline cannot be read.
 
     >>> found = bench_files(["fixtures/nets/mlp.mge"], BenchOptions(min_time=0, threads=(1, 2)))
-    >>> [(m.subject.threads, m.cases, len(m.wall)) for m in found.measurements], found.exit_code
+    >>> [(m.subject.threads, m.cases, len(m.timing.samples)) for m in found.measurements], found.exit_code
     ([(1, 3, 5), (2, 3, 5)], 0)
     """
     options = options or BenchOptions()

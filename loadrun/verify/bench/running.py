@@ -28,7 +28,7 @@ from ...ops.infer import infer_dtypes, infer_shapes
 from ...ops.numeric.parallel import set_threads, thread_environment, threads
 from ...runner import Runner, Verdict
 from ...testcase import Bundle, Testcase
-from .timing import Measurement, Subject, uncollected
+from .timing import Measurement, Round, Subject, uncollected
 
 _QUIET, _AWAKE = 0.005, 0.1
 _LONGEST = 1.0
@@ -48,27 +48,6 @@ class Preparation(NamedTuple):
     testcase: int | None
     seed: int
     read: Mapping[str, Any]
-
-
-class Round(NamedTuple):
-    """The passes of a round, in seconds: a run by the clock, by testcase, of the processor; how long the round took."""
-
-    wall: list[float]
-    each: list[list[float]]
-    processor: list[float]
-    span: float
-
-    @classmethod
-    def of(cls, each: list[list[float]], spent: float, span: float) -> Round:
-        """Return a round from the passes' times by testcase, the processor's time and that of the clock.
-
-        A time is that of one run, by which models with other numbers of testcases can be compared.
-
-        >>> Round.of([[1.0, 3.0], [2.0, 2.0]], 12.0, 8.0).wall
-        [2.0, 2.0]
-        """
-        runs = sum(map(len, each))
-        return cls([sum(times) / len(times) for times in each], each, [spent / runs] * len(each), span)
 
 
 class ReadySubject:
@@ -121,7 +100,7 @@ class ReadySubject:
             while not each or time.perf_counter() - began < seconds:
                 each.append(self._pass())
             span = time.perf_counter() - began
-            return Round.of(each, (time.process_time_ns() - processor) * 1e-9, span)
+            return Round(each, (time.process_time_ns() - processor) * 1e-9, span)
 
     def settle(self) -> None:
         """Wait until the engine's threads sleep: those of a runtime spin for some time after its last run."""
@@ -305,15 +284,14 @@ def run_subjects(
                 failed(s, e)
         length = seconds / _ROUNDS if apart else 0.0
         order = random.Random(seed)
-        while not all(_enough(r.measured, seconds, passes) for r in ready):
-            for r in order.sample(ready, len(ready)):
-                r.measured.add(*r.round(length))
+        made, spans = [0] * len(ready), [0.0] * len(ready)
+        while any(n < _MOST and (n < passes or s < seconds) for n, s in zip(made, spans, strict=True)):
+            for i in order.sample(range(len(ready)), len(ready)):
+                done = ready[i].round(length)
+                ready[i].measured.rounds.append(done)
+                made[i] += len(done.each)
+                spans[i] += done.span
                 if apart:
-                    r.settle()
-            least = min((sum(r.measured.spans) for r in ready), default=0.0)
-            tell(f"measuring {min(least / seconds, 1.0) if seconds else 1.0:.0%}")
+                    ready[i].settle()
+            tell(f"measuring {min(*spans, seconds) / seconds if seconds else 1.0:.0%}")
     return [r.measured for r in ready]
-
-
-def _enough(m: Measurement, seconds: float, passes: int) -> bool:
-    return len(m.wall) >= _MOST or (len(m.wall) >= passes and sum(m.spans) >= seconds)

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -290,25 +289,46 @@ class Subject:
         }
 
 
+class Round(NamedTuple):
+    """Passes, of which each runs all testcases once, in seconds.
+
+    Attributes:
+        each: the passes' times, by testcase.
+        spent: time of the processor.
+        span: how long the round took.
+
+    >>> Round([[1.0, 3.0], [2.0, 2.0]], 12.0, 8.0).wall
+    [2.0, 2.0]
+    """
+
+    each: list[list[float]]
+    spent: float
+    span: float
+
+    @property
+    def wall(self) -> list[float]:
+        """Times of one run, for each pass, by which models with other numbers of testcases can be compared."""
+        return [sum(times) / len(times) for times in self.each]
+
+    @property
+    def processor(self) -> float:
+        """Time of the processor for one run."""
+        return self.spent / sum(map(len, self.each))
+
+
 @dataclass(eq=False)
 class Measurement:
     """The measurements of a subject; times are seconds of one run of a testcase, a sample is their mean in one pass.
-
-    A pass runs all testcases once.
 
     Attributes:
         load: reading the file.
         first: the first run, in which the engine is made.
         cases: how many testcases a pass runs.
-        wall: times of the steady state, one for each pass.
-        processor: processor time of the same passes.
-        each: the passes' times, by testcase.
-        rounds: how many of the passes each round made; rounds of several subjects take turns.
-        spans: how long the rounds took.
         flops: operations of a run, on average; None if a shape is unknown.
         memory: most bytes of intermediate values at a time, None for other engines than the reference engine.
         weights: bytes of constants.
         verdict: what the file's checks say, not compared when the data was changed.
+        rounds: the steady state; rounds of several subjects take turns.
     """
 
     subject: Subject
@@ -320,16 +340,13 @@ class Measurement:
     weights: int
     verdict: Verdict
     about: str
-    wall: list[float] = field(default_factory=list)
-    processor: list[float] = field(default_factory=list)
-    each: list[list[float]] = field(default_factory=list)
-    rounds: list[int] = field(default_factory=list)
-    spans: list[float] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
 
     @property
     def timing(self) -> Timing:
-        """The steady state."""
-        return Timing(tuple(self.wall), 1, tuple(self.processor))
+        """The steady state, a sample for each pass."""
+        processor = tuple(r.processor for r in self.rounds for _ in r.each)
+        return Timing(tuple(t for r in self.rounds for t in r.wall), 1, processor)
 
     @property
     def rate(self) -> float | None:
@@ -339,20 +356,8 @@ class Measurement:
     @property
     def throughput(self) -> float:
         """Runs a second."""
-        return self.cases * sum(self.rounds) / sum(self.spans)
+        return self.cases * sum(len(r.each) for r in self.rounds) / sum(r.span for r in self.rounds)
 
     def paces(self, *, processor: bool = False) -> list[float]:
         """Return the seconds that a run takes, by round: the median of its passes, on demand of the processor."""
-        ends = list(accumulate(self.rounds))
-        times = self.processor if processor else self.wall
-        return [median(times[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]
-
-    def add(
-        self, wall: Sequence[float], each: list[list[float]], processor: Sequence[float], span: float
-    ) -> None:
-        """Add the passes of a round."""
-        self.wall += wall
-        self.each += each
-        self.processor += processor
-        self.rounds.append(len(wall))
-        self.spans.append(span)
+        return [r.processor if processor else median(r.wall) for r in self.rounds]

@@ -28,7 +28,8 @@ from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, 
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.bench.files import regressions, require_baseline
-from loadrun.verify.bench.running import Round, Subject, peak_memory, run_subjects
+from loadrun.verify.bench.running import peak_memory, run_subjects
+from loadrun.verify.bench.timing import Round, Subject
 from loadrun.verify.describe import describe
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
@@ -48,15 +49,16 @@ def product_model(rows: int = 64) -> Bundle:
 
 def test_measured() -> None:
     found = run_subjects([Subject(MLP), Subject(MLP, threads=1)], seconds=0.0, passes=3)
-    assert [len(m.wall) for m in found] == [3, 3]
+    assert [len(m.timing.samples) for m in found] == [3, 3]
     first = found[0]
     assert first.cases == 3
-    assert [len(e) for e in first.each] == [3, 3, 3]
-    np.testing.assert_allclose([np.mean(e) for e in first.each], first.wall)
+    each = [times for r in first.rounds for times in r.each]
+    assert [len(e) for e in each] == [3, 3, 3]
+    np.testing.assert_allclose([np.mean(e) for e in each], first.timing.samples)
     assert first.verdict.value == "pass"
     assert first.load > 0
     assert first.first > 0
-    assert len(first.processor) == 3
+    assert len(first.timing.processor) == 3
     described = describe(loadrun.load(MLP))
     assert first.weights >= described.model.parameter_bytes > 0
 
@@ -86,22 +88,19 @@ def test_files_of_other_numbers_of_testcases_are_compared_by_the_run(tmp_path: P
     assert one.flops == six.flops == 2 * 2048 * 32 * 16 + 2048 * 16
     for m in (one, six):
         # Times as if every run took a second.
-        m.wall, m.each, m.processor, m.rounds, m.spans = [], [], [], [], []
-        m.add(*Round.of([[1.0] * m.cases] * 5, 5.0 * m.cases, 5.0 * m.cases))
+        m.rounds = [Round([[1.0] * m.cases] * 5, 5.0 * m.cases, 5.0 * m.cases)]
     (told,) = comparisons([one, six])
     assert "do not differ measurably: 1.00x [1.00, 1.00]" in told
     assert one.throughput == six.throughput == 1.0
     assert one.paces() == six.paces() == [1.0]
-    assert [m.processor for m in (one, six)] == [[1.0] * 5] * 2
+    assert [m.timing.processor for m in (one, six)] == [(1.0,) * 5] * 2
 
 
 def test_runs_that_waited_are_compared_by_processor_time() -> None:
     """By the clock the first is 60 times slower, since others had the processor; the second computes 5 % more."""
     found = run_subjects([Subject(MLP), Subject(RESNET)], seconds=0.0, passes=1)
     for m, work, wait in zip(found, (1.0, 1.05), (60.0, 1.0), strict=True):
-        m.wall, m.each, m.processor, m.rounds, m.spans = [], [], [], [], []
-        for i in range(20):
-            m.add([work * wait], [[work * wait]], [work * (1 + 0.001 * (i % 3))], work * wait)
+        m.rounds = [Round([[work * wait]], work * (1 + 0.001 * (i % 3)), work * wait) for i in range(20)]
     (told,) = comparisons(found)
     assert "is 1.05x [1.05, 1.05] slower than" in told
     assert "by processor time: runs got 2% of a processor" in told
@@ -109,7 +108,7 @@ def test_runs_that_waited_are_compared_by_processor_time() -> None:
     assert entry["by"] == "processor"
     assert entry["ratio"] == pytest.approx(1 / 1.05)
     # Nobody waited: the clock tells.
-    found[0].wall = [m / 60 for m in found[0].wall]
+    found[0].rounds = [r._replace(each=[[1.0]]) for r in found[0].rounds]
     (told,) = comparisons(found)
     assert "processor" not in told
 
@@ -256,10 +255,10 @@ def test_regressions_with_known_answers() -> None:
         (1.2, 0.25, False),
         (0.5, 0.1, False),
     ):
-        found.wall = [factor] * 20
+        found.rounds = [Round([[factor]], factor, factor)] * 20
         assert regressions([found], was, allowed)[0].failed is failed
     # Slower in the middle, but within what chance does: no failure.
-    found.wall = [0.5, 1.3, 0.5, 1.3, 1.3]
+    found.rounds = [Round([[t]], t, t) for t in (0.5, 1.3, 0.5, 1.3, 1.3)]
     assert not regressions([found], was, 0.1)[0].failed
     with pytest.raises(InputError, match="is not a file of"):
         require_baseline({"benchmark": 0}, "b.json")
@@ -322,9 +321,9 @@ def test_engines_have_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     assert [m.about.split()[0] for m in found[:2]] == ["reference", "onnxruntime"]
     assert [m.verdict.value for m in found] == ["pass"] * 3
     for m in found:
-        assert sum(m.rounds) == len(m.wall) == len(m.processor) == len(m.each) >= 3
-        assert len(m.rounds) == len(m.spans) == len(found[0].rounds)
-        assert sum(m.spans) >= 0.05
+        assert len(m.timing.samples) == len(m.timing.processor) >= 3
+        assert len(m.rounds) == len(found[0].rounds)
+        assert sum(r.span for r in m.rounds) >= 0.05
 
 
 def test_the_process_of_a_subject_may_die(tmp_path: Path) -> None:
@@ -345,7 +344,7 @@ def test_the_process_of_a_subject_may_die(tmp_path: Path) -> None:
         )
     finally:
         sys.path.remove(str(tmp_path))
-    assert [len(m.wall) for m in found] == [2]
+    assert [len(m.timing.samples) for m in found] == [2]
     assert failures == [f"dies: {MLP} on dies: the process that ran it ended with exit code 7"]
 
 
