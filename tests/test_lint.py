@@ -248,9 +248,7 @@ def test_docstrings_promise_no_result_where_there_is_none() -> None:
 
 LINES, FIELDS = 500, 12
 """What a file and a record may hold, so that one reader can."""
-LARGE_RECORDS = """
-Opr ProgramFile
-"""
+LARGE_RECORDS = "Opr"
 """Records with more fields; none is added."""
 
 

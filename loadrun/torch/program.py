@@ -6,8 +6,8 @@ import io
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.kinds import shaken
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileFacts, FileValue, ModelSource, Testcase
+from ..testcase import EXPECT, Bundle, FileFacts, ModelSource, SourceFile, Testcase
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
@@ -39,38 +39,23 @@ from .traced import TorchTrace
 
 
 @dataclass(eq=False)
-class ProgramFile:
-    """An exported program as it is; see `loadrun.testcase.SourceFile`."""
+class ProgramFile(SourceFile):
+    """An exported program as it is."""
+
+    format = "pt2"
 
     location: str | bytes
     graph: Graph
     program: Any
     limits: Mapping[str, float]
-    inputs: Sequence[str] = ()
-    outputs: Mapping[str, DType | None] = field(default_factory=dict)
-    constants: Mapping[str, FileValue] = field(default_factory=dict)
-    scalars: frozenset[str] = frozenset()
-    nodes: int = 0
-    tensors: frozenset[str] = frozenset()
-    folder: str | None = None
-    replaced: Collection[str] = ()
-    format: str = field(default="pt2", init=False)
+    inputs: Sequence[str]
+    outputs: Mapping[str, DType | None]
+    scalars: frozenset[str]
+    nodes: int
 
     def maxerr(self, name: str) -> float:
         """Return the tolerance that was saved with the program."""
         return self.limits.get(name, MAXERR)
-
-    def terms(self, name: str) -> str:
-        """Return no terms: MegEngine's measure applies."""
-        return ""
-
-    def error(self, name: str, expect: Array, get: Array) -> float | None:
-        """Return None: MegEngine's measure applies."""
-        return None
-
-    def asking(self, names: Sequence[str]) -> ProgramFile:
-        """Return the file unchanged: torch gives no values but the outputs."""
-        return self
 
 
 def save(
