@@ -216,6 +216,8 @@ MODES: dict[np.ufunc, M] = {
 """The modes that are one function of numpy."""
 AFTER_SUM: dict[M, M] = {m: M[m.name[9:]] for m in ROWS if m.name.startswith("FUSE_ADD_")}
 """What each mode that is fused with a sum computes of the sum."""
+INVERSE: dict[M, M] = {M.ADD: M.SUB, M.MUL: M.TRUE_DIV}
+"""What undoes a mode by its second input."""
 BOOL: dict[M, Function] = {row.mode: row.truth for row in _ROWS if row.truth is not None}
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import Elemwise, ElemwiseMode, PowC
-from ...ops.elemwise.table import ROWS, ModeTrait, modes
+from ...ops.elemwise.table import INVERSE, ROWS, ModeTrait, modes
 from ..rewriter import Rewriter, each
 
 M = ElemwiseMode
@@ -135,8 +135,7 @@ def _constants(r: Rewriter, opr: Opr, mode: ElemwiseMode, a: Var, b: Var) -> Var
         if not 1 / _LARGE < abs(inverse) < _LARGE or dtype.name != "Float32":
             return None
         return elemwise(r, M.MUL, a, _scalar(r, inverse, dtype))
-    chain = mode in _CHAINS and ROWS[mode].neutral is not None
-    if not chain or dtype.name not in ("Float32", "Int32", "Int16", "Int8", "Uint8"):
+    if mode not in INVERSE or dtype.name not in ("Float32", "Int32", "Int16", "Int8", "Uint8"):
         return None
     x, second = _split(r, a, b)
     if x is None or second is None or _mode(x) != mode:

@@ -12,7 +12,7 @@ from ...graph.dtypes import DType
 from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.catalog import select, types
 from ...ops.elemwise.modes import stored_scalar
-from ...ops.elemwise.table import AFTER_SUM, ModeTrait, modes
+from ...ops.elemwise.table import AFTER_SUM, INVERSE, ModeTrait, modes
 from ...ops.op import Trait
 from ..rewriter import Rewriter, each
 from .identities import elemwise
@@ -253,13 +253,6 @@ def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
 
 M = ElemwiseMode
 _PLAIN_SUMS = modes(ModeTrait.SUM)
-_INVERSE = {
-    mode: inverse
-    for chain in (modes(ModeTrait.SUM), modes(ModeTrait.PRODUCT))
-    for mode in chain & modes(ModeTrait.ASSOCIATIVE)
-    for inverse in chain & modes(ModeTrait.CANCELS)
-}
-"""The modes that undo sums and products by their second input."""
 _CHAINED = select(lambda op: op.family == "elemwise.modes")
 
 
@@ -327,7 +320,7 @@ def _terms_of(r: Rewriter, opr: Opr, family: ElemwiseMode) -> list[tuple[Var, fl
     mode = mode_of(opr)
     if mode == family:
         return [(v, 1.0) for v in opr.inputs]
-    if mode == _INVERSE[family]:
+    if mode == INVERSE[family]:
         return [(opr.inputs[0], 1.0), (opr.inputs[1], -1.0)]
     if family == M.MUL:
         exponent = _exponent(opr)
@@ -361,7 +354,7 @@ def _normalized(r: Rewriter, end: Opr, family: ElemwiseMode) -> Var | None:
             new = r.var(var)
             terms[new.id] = (new, factor + terms.get(new.id, (new, 0.0))[1])
             continue
-        negative += mode_of(opr) == _INVERSE[family]
+        negative += mode_of(opr) == INVERSE[family]
         scaled += len(parts) == 1 and parts[0][1] != 1
         powers |= opr.type == "PowC"
         queue.extend((v, factor * c) for v, c in parts)
@@ -404,11 +397,11 @@ def finish_arithmetic(graph: Graph) -> Graph:
                 if exponent is None
                 else r.add("PowC", PowC(exp=exponent), inputs=[r.var(opr.inputs[0])])[0]
             )
-        if mode not in _INVERSE:
+        if mode not in INVERSE:
             return None
         a, b = (r.var(v) for v in opr.inputs)
         first, second = _inverse(a, mode), _inverse(b, mode)
-        back = _INVERSE[mode]
+        back = INVERSE[mode]
         if first is not None and second is not None:
             inner = elemwise(r, mode, first, second)
             if mode == M.ADD:
