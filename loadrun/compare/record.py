@@ -102,14 +102,18 @@ def lines(record: memoryview) -> Iterator[dict[str, Any]]:
         number += 1
 
 
-def header(record: memoryview) -> dict[str, Any]:
-    """Return the first object of a record, about the file."""
+def header(record: memoryview | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the first object of a record, about the file; one that is to be written is that object alone."""
+    if not isinstance(record, memoryview):
+        return record or {}
     for line in lines(record):
         return line
     raise FormatError(f"{_WHERE} is empty")
 
 
-def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
+def packed_policies(
+    record: memoryview | Mapping[str, Any] | None,
+) -> tuple[dict[str, Policy], dict[str, float]]:
     """Return the policies of outputs in a record, and the original tolerances of loosened checks.
 
     Raises:
@@ -117,9 +121,7 @@ def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]
     """
     policies: dict[str, Policy] = {}
     loosened: dict[str, float] = {}
-    about = header(record) if isinstance(record, memoryview) else record
-    entries = about.get("policy", {}) if isinstance(about, Mapping) else {}
-    for name, said in entries.items():
+    for name, said in header(record).get("policy", {}).items():
         if "check" in said:
             try:
                 policies[name] = parse(said["check"])

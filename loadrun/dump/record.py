@@ -105,7 +105,7 @@ def moved(record: memoryview, old: Graph, new: Graph, left: Iterable[str] = ()) 
 
     Its digest replaces the old one, if that is right, and what was left without a proof is added.
     """
-    about = header(record)
+    about = dict(header(record))
     if left:
         about["not_proven"] = [*dict.fromkeys((*about.get("not_proven", ()), *left))]
     if new is not old and about.get("model") == graph_digest(old):

@@ -177,7 +177,7 @@ def describe(bundle: Bundle) -> Description:
         warnings=(*bundle.warnings, *cautions(oprs), *taken),
         problems=(*problems, *damaged),
         cases=tuple(cases),
-        provenance=_header(bundle).get("provenance"),
+        provenance=header(bundle.record).get("provenance"),
         accepted=tuple(_accepted(bundle)),
     )
 
@@ -192,7 +192,7 @@ def _model(bundle: Bundle, oprs: list[Opr], known: Inference) -> ModelInfo:
         outputs=tuple(VarInfo(n, known.shapes.get(v.id, v.shape), _dtype(v)) for n, v in outputs.items()),
         operators=infos,
         counts=dict(Counter(o.type for o in oprs).most_common()),
-        parameters=sum(_elements(t.shape) for t in constants),
+        parameters=sum(prod(t.shape or ()) for t in constants),
         parameter_bytes=sum(nbytes(t.shape or (), t.dtype) for t in constants),
         flops=sum(known.flops.values()),
         unknown=sum(i.flops is None for i in infos),
@@ -283,14 +283,9 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
     return cases, []
 
 
-def _header(bundle: Bundle) -> Mapping[str, Any]:
-    """Return the record's data about the file."""
-    return header(bundle.record) if isinstance(bundle.record, memoryview) else bundle.record or {}
-
-
 def _accepted(bundle: Bundle) -> Iterator[str]:
     """Yield who accepted new expected values, according to the file's record."""
-    events = _header(bundle).get("accepted")
+    events = header(bundle.record).get("accepted")
     for event in events if isinstance(events, list) else ():
         values = event.get("values") if isinstance(event, dict) else None
         if not isinstance(values, list):
@@ -316,7 +311,7 @@ def _opr(opr: Opr, known: Inference, read: Collection[int]) -> OprInfo:
         tuple(_var(v, known) for v in used),
         " ".join(attributes(opr)),
         known.flops.get(opr.id),
-        sum(_elements(v.owner.tensors[v.index].shape) for v in constants.values()),
+        sum(prod(v.owner.tensors[v.index].shape or ()) for v in constants.values()),
     )
 
 
@@ -327,10 +322,6 @@ def _var(var: Var, known: Inference) -> VarInfo:
 def _dtype(var: Var) -> str:
     dtype = var.dtype or var.described
     return "?" if dtype is None else dtype.text
-
-
-def _elements(shape: tuple[int, ...] | None) -> int:
-    return prod(shape or ())
 
 
 T = TypeVar("T")
