@@ -92,11 +92,6 @@ def testcase_tensors(testcase: Testcase, names: Iterable[str]) -> list[StoredTen
     return tensors
 
 
-def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
-    """Build the graph that stores one testcase; see `testcase_tensors`."""
-    return tensors_graph(testcase_tensors(testcase, names))
-
-
 def tensors_graph(tensors: Iterable[StoredTensor]) -> Graph:
     """Make the graph that stores the tensors of one testcase: a SharedDeviceTensor for each."""
     graph = Graph(header=Header(has_middle_tensors=False, metadata=Metadata(user_info=b"")))
@@ -104,9 +99,6 @@ def tensors_graph(tensors: Iterable[StoredTensor]) -> Graph:
         graph.outputs += graph.add("SharedDeviceTensor", tensors=[tensor], names=[None])
     graph.header.original_ids = list(range(len(graph.outputs)))
     return graph
-
-
-testcase_graph.__test__ = testcase_tensors.__test__ = False  # type: ignore[attr-defined]
 
 
 def _numbering(graph: Graph) -> dict[int, int]:

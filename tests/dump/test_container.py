@@ -15,12 +15,12 @@ import pytest
 
 from loadrun.base.errors import FormatError, UsageError
 from loadrun.dump import Bundle, load, load_all, loads, save
-from loadrun.dump.writer import dump_bytes, testcase_graph
+from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, Metadata, StoredTensor, TensorFormat
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import AssertEqual, Host2DeviceCopy
 from loadrun.testcase import Testcase
-from tests.support.dump_graphs import F32, model
+from tests.support.dump_graphs import F32, case_graph, model
 
 FORMATS = ["FBS_V2", "FBS"]
 X = np.array([[1, -2, 3], [0.5, 0, -1]], np.float32)
@@ -31,7 +31,7 @@ def container(parts: list[bytes], count: int | None = None) -> bytes:
 
 
 def case(value: np.ndarray, fmt: str, **more: np.ndarray) -> bytes:
-    return dump_bytes(testcase_graph(Testcase({"x": value, **more}), ["x", *more]), format=fmt)
+    return dump_bytes(case_graph(Testcase({"x": value, **more}), ["x", *more]), format=fmt)
 
 
 @pytest.mark.parametrize("first", FORMATS)
@@ -359,7 +359,7 @@ def test_testcases_follow_the_byte_order_of_names() -> None:
         )
     order = ["Z", "a", "a:expect", "b", "é"]
     values = {n: np.full(1, i, np.float32) for i, n in enumerate(order)}
-    data = container([dump_bytes(graph), dump_bytes(testcase_graph(Testcase(values), order))])
+    data = container([dump_bytes(graph), dump_bytes(case_graph(Testcase(values), order))])
     bundle = loads(data)
     assert [v.name for v in bundle.graph.inputs] == order
     found = bundle.testcases[0]

@@ -12,11 +12,12 @@ import loadrun
 from loadrun.base.errors import FormatError
 from loadrun.dump.container import stored_tensors
 from loadrun.dump.repeated import Reader, RepeatedWriter
-from loadrun.dump.writer import dump_bytes, testcase_graph
+from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import Array, DType
 from loadrun.graph.params import Host2DeviceCopy
 from loadrun.testcase import Bundle, FileFacts, Testcase
+from tests.support.dump_graphs import case_graph
 
 SHAPES = [(2, 3), (2, 3), (2, 3), (1, 3), (2, 3), (1, 3), (1, 3), (4,)]
 
@@ -47,7 +48,7 @@ def test_each_testcase_has_its_own_bytes(tmp_path: Path, name: str, format: str)
     loadrun.save(
         Bundle(graph, many, facts=FileFacts(is_container=True)), tmp_path / "many.mge", format=format
     )
-    alone = b"".join(dump_bytes(testcase_graph(c, ["a", "b"]), format=format) for c in many)
+    alone = b"".join(dump_bytes(case_graph(c, ["a", "b"]), format=format) for c in many)
     whole = (tmp_path / "many.mge").read_bytes()
     assert whole.endswith(alone)
     assert unpack_from("<I", whole, 8) == (len(many),)
@@ -60,7 +61,7 @@ def test_each_testcase_has_its_own_bytes(tmp_path: Path, name: str, format: str)
 
 
 def one(value: Array) -> bytes:
-    return dump_bytes(testcase_graph(Testcase({"a": value}), ["a"]))
+    return dump_bytes(case_graph(Testcase({"a": value}), ["a"]))
 
 
 def test_damage_outside_the_numbers_is_found_again() -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from loadrun.base.errors import FormatError, LoadRunError
 from loadrun.dump import Bundle, load, loads, save, writer
-from loadrun.dump.writer import dump_bytes, testcase_graph
+from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, Header, StoredTensor, TensorFormat, Var
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import Convolution, Dimshuffle, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
 from loadrun.testcase import Testcase
-from tests.support.dump_graphs import F32, model
+from tests.support.dump_graphs import F32, case_graph, model
 
 
 def stored(data: object, shape: tuple[int, ...] | None = (2,), dtype: DType = F32) -> Graph:
@@ -153,7 +153,7 @@ def test_unknown_format() -> None:
 
 def test_testcase_without_an_input() -> None:
     with pytest.raises(FormatError, match="the testcase has no value for the input 'z'"):
-        testcase_graph(Testcase({"x": np.zeros(1, "f4")}), ["x", "z"])
+        case_graph(Testcase({"x": np.zeros(1, "f4")}), ["x", "z"])
 
 
 def test_models_of_2_gib(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +229,14 @@ def test_missing_records_take_their_defaults() -> None:
 def test_testcase_values_keep_their_dtypes() -> None:
     dtype = DType("Quantized8Asymm", 0.5, 7)
     value = np.array([1, 2], np.uint8)
-    graph = testcase_graph(Testcase({"x": value, "f": np.ones(1, "f2")}, {"x": dtype}), ["f", "x"])
+    graph = case_graph(Testcase({"x": value, "f": np.ones(1, "f2")}, {"x": dtype}), ["f", "x"])
     assert [t.dtype for o in graph.oprs for t in o.tensors] == [DType("Float16"), dtype]
     assert [o.dumped.comp_node for o in graph.oprs] == [(), ()]
     assert graph.oprs[0].tensors[0].comp_node == "cpux:0"
 
 
 def test_scalars_get_an_axis() -> None:
-    graph = testcase_graph(Testcase({"x": np.float32(3).reshape(())}), ["x"])
+    graph = case_graph(Testcase({"x": np.float32(3).reshape(())}), ["x"])
     assert graph.oprs[0].tensors[0].shape == (1,)
     assert loads(dump_bytes(graph)).graph.oprs[0].tensors[0].value().tolist() == [3.0]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from loadrun.dump.flat import Buffer
+from loadrun.dump.writer import tensors_graph, testcase_tensors
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.testcase import Testcase
 
 F32 = DType("Float32")
 
@@ -71,6 +74,11 @@ def model(*, names: bool = True, shape: tuple[int, ...] | None = (2, 3)) -> Grap
     graph.outputs = [y]
     graph.header.has_middle_tensors = names
     return graph
+
+
+def case_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
+    """The graph that stores one testcase."""
+    return tensors_graph(testcase_tensors(testcase, names))
 
 
 def buffer(data: bytes, identifier: bytes = b"test") -> Buffer:
