@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Opr
 from ..graph.composite import Composite, Definition, NodeTypes
 from ..graph.dtypes import Array, plain
 from ..ops.infer import Inference, kernel_of
@@ -128,9 +127,7 @@ def _pair(quantize: Step, dequantize: Step, program: Program, *, divided: bool, 
     if not multiplied:
         attributes["multiply"] = scale
     params = Composite(PAIR, attributes, NodeTypes((_F32,), (_F32,), 1, (True,)))
-    opr = Opr(
-        "CompositePointwise", (params,), quantize.call.opr.inputs[:1], last.outputs, last.name, id=last.id
-    )
-    opr.exact, opr.called, opr.number = True, PAIR.name, last.number
+    opr = last.copied(quantize.call.opr.inputs[:1], last.id)
+    opr.type, opr.params, opr.outputs, opr.called = "CompositePointwise", (params,), last.outputs, PAIR.name
     call = Call(opr, (_F32,), (_F32,), quantize.call.const[:1])
     return Step(kernel_of(call), call, quantize.reads[:1], dequantize.writes)

@@ -181,16 +181,9 @@ def _native(s: Step, ready: dict[int, Array], known: Inference) -> Step:
             inputs[i] = Var(-1 - len(ready), inputs[i].owner, 0, inputs[i].name, inputs[i].dtype)
             ready[inputs[i].id] = value.reshape(shape)
             known.shapes[inputs[i].id] = shape
-    twin = Opr(
-        kernel_operator.type,
-        kernel_operator.params,
-        inputs,
-        opr.outputs,
-        opr.name,
-        id=opr.id,
-        number=opr.number,
-    )
-    twin.exact, twin.called = True, opr.called
+    twin = opr.copied(inputs, opr.id)
+    twin.type, twin.params, twin.outputs = kernel_operator.type, kernel_operator.params, opr.outputs
+    twin.exact = True
     return make_step(twin, ready, Branches())
 
 

@@ -1,7 +1,6 @@
 """A part of a graph by itself: variables at its border become inputs, known ones constants."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from copy import copy
 
 import numpy as np
 
@@ -105,18 +104,16 @@ def _constant(graph: Graph, var: Var, dtype: DType, value: Array) -> Var:
 
 
 def _copy(graph: Graph, opr: Opr, known: dict[int, Var], read: Collection[int]) -> None:
-    fresh = copy(opr)
+    fresh = opr.copied([known[v.id] for v in opr.inputs], len(graph.oprs))
     fresh.number = opr.id if opr.number is None else opr.number
-    fresh.id, fresh.outputs = len(graph.oprs), []
-    fresh.inputs = [known[v.id] for v in opr.inputs]
     first, outputs = graph.n_vars, opr.outputs
     if len(opr.tensors) == len(outputs) > 1:
         # An operator that holds many weights keeps those that something reads.
         kept = [i for i, var in enumerate(outputs) if var.id in read]
         fresh.tensors, outputs = [opr.tensors[i] for i in kept], [outputs[i] for i in kept]
     for i, var in enumerate(outputs):
-        new = copy(var)
-        new.id, new.owner, new.index = first + i, fresh, i
+        new = var.copied(first + i, fresh)
+        new.index = i
         fresh.outputs.append(new)
         known[var.id] = new
     graph.oprs.append(fresh)

@@ -315,6 +315,15 @@ class Graph:
         self.oprs.append(opr)
         return list(opr.outputs)
 
+    def add_copy(self, opr: Opr, inputs: list[Var]) -> list[Var]:
+        """Append a copy of an operator with other inputs and return its output variables."""
+        fresh, number = opr.copied(inputs, len(self.oprs)), self.n_vars
+        for var in opr.outputs:
+            fresh.outputs.append(var.copied(number, fresh))
+            number += 1
+        self.oprs.append(fresh)
+        return fresh.outputs
+
     @property
     def n_vars(self) -> int:
         """The number of variables in the graph (the next variable number)."""

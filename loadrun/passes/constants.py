@@ -212,14 +212,8 @@ def subgraph(
         if other is not None:
             known[opr.outputs[0].id] = other
             continue
-        number = copied.n_vars
-        fresh = opr.copied(inputs, len(copied.oprs))
-        for var in opr.outputs:
-            new = var.copied(number, fresh)
-            fresh.outputs.append(new)
-            known[var.id] = new
-            number += 1
-        copied.oprs.append(fresh)
+        for old, new in zip(opr.outputs, copied.add_copy(opr, inputs), strict=True):
+            known[old.id] = new
     copied.outputs = [known[v.id] for v in outputs]
     if [id(v) for v in outputs] == [id(v) for v in graph.outputs]:
         copied.header.original_ids = graph.header.original_ids

@@ -129,18 +129,7 @@ class _GuardPlan:
             out = _trivial_power(graph, opr, inputs[0], change.power)
         else:
             operands = [self._between(graph, v, change.between.get(i)) for i, v in enumerate(inputs)]
-            (out,) = graph.add(
-                opr.type,
-                *opr.params,
-                inputs=operands,
-                output_dtype=opr.output_dtype,
-                comp_node=opr.dumped.comp_node[:1],
-            )
-            out.dtype, out.shape, out.format = (
-                opr.outputs[0].dtype,
-                opr.outputs[0].shape,
-                opr.outputs[0].format,
-            )
+            (out,) = graph.add_copy(opr, operands)
         out.name, out.owner.name = opr.outputs[0].name, opr.name
         out.owner.dumped = out.owner.dumped._replace(priority=opr.dumped.priority)
         return out
