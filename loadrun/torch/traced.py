@@ -349,7 +349,6 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             # A size of one was taken for any other.
             self._follows_one, self.program, self._inner, self.notes = False, None, None, []
             return self._record(args, kwargs)
-        self.compare(outputs, truth)
         try:
             self._hold(outputs, truth, module, args, kwargs)
         except TraceError:
@@ -383,6 +382,8 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         Raises:
             TraceError: they differ, and the trace is to be checked.
         """
+        for name, computed, right in zip(self._keys, outputs, truth, strict=True):
+            self.differences[name] = max(error_between(right, computed), self.differences.get(name, 0.0))
         if against_torch.draws_numbers(self.program):
             return
         errors = against_torch.differing_outputs(self, outputs, truth)
@@ -492,9 +493,3 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
     def truth(self, flat: Sequence[Any], *, anew: bool = True) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat, anew=anew)
-
-    def compare(self, computed: Sequence[Array], truth: Sequence[Array]) -> None:
-        """Keep the largest error of every output."""
-        for name, a, b in zip(self._keys, computed, truth, strict=True):
-            error = error_between(b, a)
-            self.differences[name] = max(error, self.differences.get(name, 0.0))
