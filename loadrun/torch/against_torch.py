@@ -63,10 +63,8 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
             f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
         )
     arrays = []
-    fakes = traced.signature.output_fakes()
-    for leaf, output, fake in zip(leaves, traced.signature.user_outputs(), fakes, strict=True):
-        if hasattr(output.arg, "value"):
-            continue
+    fakes = traced.signature.of_graph(traced.signature.output_fakes())
+    for leaf, fake in zip(traced.signature.of_graph(leaves), fakes, strict=True):
         if isinstance(leaf, torch.Tensor) and (why := no_numbers(leaf)):
             raise EngineError(f"torch's result is {why}")
         if isinstance(leaf, torch.Tensor) and isinstance(fake, torch.Tensor) and leaf.dtype != fake.dtype:

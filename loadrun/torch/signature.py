@@ -150,13 +150,19 @@ class Signature:
 
     def output_names(self) -> list[str]:
         """Name the results that are values of the graph: their path in what the module returns."""
-        leaves = self.user_outputs()
         # Caches of transformers are put together from tensors alone.
         marks = [torch.empty([1] * getattr(fake, "ndim", 0)) for fake in self.output_fakes()]
         paths = [path for path, _ in pytree.tree_flatten_with_path(self.nested(marks))[0]]
-        kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
-        names = [_label(paths[i]) for i in kept]
-        return names if len(kept) != 1 or names[0] != "" else ["output"]
+        names = [_label(path) for path in self.of_graph(paths)]
+        return names if names != [""] else ["output"]
+
+    def graph_outputs(self) -> list[tuple[str, Any]]:
+        """Pair the name of every result that is a value of the graph with torch's fake value of it."""
+        return list(zip(self.output_names(), self.of_graph(self.output_fakes()), strict=True))
+
+    def of_graph(self, leaves: Sequence[Any]) -> list[Any]:
+        """Select from what stands for each result that of the values of the graph, leaving out constants."""
+        return [v for s, v in zip(self.user_outputs(), leaves, strict=True) if not _is_constant(s)]
 
     def output_fakes(self) -> list[Any]:
         """Return torch's fake value of each result."""
