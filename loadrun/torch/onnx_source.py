@@ -12,7 +12,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
-from ..base.registry import late
 from ..graph.dtypes import Array, dtype_of as array_dtype_of
 from ..onnx.inserted import ModuleParts, OpenSizes
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
@@ -25,15 +24,12 @@ from . import against_torch
 from .exporting import is_missing, name_of_target, place_of
 from .extra import quiet
 from .left_out import node_values, result_names, results_of
-from .modules import as_torch, owner_of
+from .modules import as_module, as_torch, named_alone, owner_of, parameters_of
 from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
 from .open_axes import dynamic_axes, specs_of
 from .program import recorded_cases
 from .traced import TorchTrace
-
-with late(__name__):
-    from . import modules
 
 _CONTROL = ("higher_order.cond", "higher_order.while_loop")
 
@@ -185,15 +181,15 @@ class _Reader:
             UsageError: there is no example, it does not fit, or a size cannot differ.
         """
         traced = self.traced
-        if traced.program is not None and not self.args and not self.kwargs:
-            self.flat = traced._example
-            return
-        if traced.program is None and not self.args and not self.kwargs and not _takes_nothing(traced.module):
-            raise UsageError("args is empty: a module or function is traced with example values")
         if traced.program is not None:
-            self.flat = traced.signature.leaves(self.args, self.kwargs)
-            traced.check(self.flat)
+            self.flat = traced._example
+            if self.args or self.kwargs:
+                self.flat = traced.signature.leaves(self.args, self.kwargs)
+                traced.check(self.flat)
             return
+        known = parameters_of(getattr(traced.module, "forward", traced.module))
+        if not self.args and not self.kwargs and (known is None or known.parameters):
+            raise UsageError("args is empty: a module or function is traced with example values")
         self.args, self.kwargs = _ordered(traced.module, self.args, self.kwargs)
         traced.record(self.args, self.kwargs)
         self.flat = traced.signature.leaves(self.args, self.kwargs)
@@ -454,15 +450,6 @@ def _differs(size: Any) -> bool:
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
-def _takes_nothing(function: Callable[..., Any]) -> bool:
-    called = getattr(function, "forward", function)
-    try:
-        parameters = inspect.signature(called).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return not parameters
-
-
 def _ordered(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
@@ -471,13 +458,13 @@ def _ordered(
     Raises:
         UsageError: the function does not take them.
     """
-    called = modules.named_alone(modules.as_module(function), kwargs).forward
+    known = parameters_of(named_alone(as_module(function), kwargs).forward)
+    if known is None:
+        return args, kwargs
     try:
-        bound = inspect.signature(called).bind(*args, **kwargs)
+        bound = known.bind(*args, **kwargs)
     except TypeError as e:
         raise UsageError(f"args does not fit the model: {e}") from None
-    except ValueError:
-        return args, kwargs
     if kwargs:
         bound.apply_defaults()
     return bound.args, bound.kwargs

@@ -330,7 +330,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         if problems := unsupported(program, self.left_out):
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program, modules.parameters_of(module))
+        self.signature = Signature(program, modules.parameters_of(module.forward))
         try:
             outputs = self._recorded(module, args, kwargs)
             if self._left_out_besides(nodes):
