@@ -319,9 +319,7 @@ class _Reader:
         feeds = signature.feeds(self.flat)
         examples = {n: stored(t) for n, t in zip([*names, *beside], [*feeds, *results], strict=True)}
         parameters = {tensor_name(t) or "": stored(t).reshape(t.shape) for t in weights}
-        inputs = []
-        for name, tensor in zip(names, feeds, strict=True):
-            inputs.append(Input(name, dtype_of(tensor), stored(tensor).shape))
+        inputs = [Input(n, dtype_of(t), stored(t).shape) for n, t in zip(names, feeds, strict=True)]
         reads = [key for name in traced.left_out for key in traced._interpreter.read_by(name)[0]]
         outputs = dict(zip([*traced._keys, *reads], graph.outputs, strict=True))
         self._warn()
@@ -333,7 +331,9 @@ class _Reader:
             traced._interpreter.places,
             lambda file: torch.export.save(traced.program, file),
         )
-        source.scalars = frozenset(n for n, shape in self._ports() if shape == ())
+        truth = traced.truth(self.flat)
+        ends = zip([*names, *traced._keys], [*feeds, *truth], strict=True)
+        source.scalars = frozenset(n for n, value in ends if value.shape == ())
         free = self._free() if self.wanted is None else {}
         dynamic, tied = self._sizes(free)
         source.sizes = OpenSizes(
@@ -344,7 +344,7 @@ class _Reader:
             asked=self.wanted_shapes,
         )
         if not against_torch.draws_numbers(traced.program) and not self.chosen.trained:
-            source.testcases = self._testcases(cases, source)
+            source.testcases = self._testcases(cases, source, truth)
             source.limits = _limits(source)
         return source
 
@@ -375,13 +375,6 @@ class _Reader:
         owner = owner_of(self.traced.module)
         with _in_mode(owner, self.mode), quiet():
             return self.traced.truth(self.flat)
-
-    def _ports(self) -> list[tuple[str, tuple[int, ...] | None]]:
-        """Names and shapes of inputs and outputs; numbers have no axes."""
-        traced = self.traced
-        truth = [x.shape for x in traced.truth(self.flat)]
-        inputs = zip(traced.signature.input_names(), traced.signature.feeds(self.flat), strict=True)
-        return [(n, t.shape) for n, t in inputs] + list(zip(traced._keys, truth, strict=True))
 
     def _sizes(self, free: Mapping[Any, Any]) -> tuple[dict[str, dict[int, str]], dict[tuple[str, int], str]]:
         """Names of the sizes that the trace leaves open, and which of them are one and the same; see `_free`."""
@@ -428,14 +421,14 @@ class _Reader:
         state = owner.state_dict() if isinstance(owner, torch.nn.Module) else self.traced.program.state_dict
         return list(state)
 
-    def _testcases(self, cases: Sequence[Mapping[str, Array]] | None, source: ExportSource) -> list[Testcase]:
+    def _testcases(
+        self, cases: Sequence[Mapping[str, Array]] | None, source: ExportSource, truth: Sequence[Array]
+    ) -> list[Testcase]:
         """Return the example with torch's results, or what a file has recorded."""
-        traced = self.traced
-        dtypes = {i.name: i.dtype for i in source.inputs}
-        truth = dict(zip(traced._keys, traced.truth(self.flat), strict=True))
-        dtypes |= {n + EXPECT: array_dtype_of(v) for n, v in truth.items()}
+        expects = {n + EXPECT: v for n, v in zip(self.traced._keys, truth, strict=True)}
+        dtypes = {i.name: i.dtype for i in source.inputs} | {n: array_dtype_of(v) for n, v in expects.items()}
         if cases is None:
-            cases = [{**source.examples, **{n + EXPECT: v for n, v in truth.items()}}]
+            cases = [{**source.examples, **expects}]
         testcases = []
         for case in cases:
             arrays = {
