@@ -161,7 +161,7 @@ def functional(program: Any, selection: Selection | None = None) -> Any:
         return _decomposed(program, frozenset())
     kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
     functional = _decomposed(program, kept)
-    if selection.fallback:
+    if selection.options.fallback:
         # An operator that is made of what has no lowering either keeps its own name.
         left = {str(n.meta.get("original_aten")) for n in _nodes(functional) if is_missing(n)}
         if left - {str(n.target) for n in _nodes(functional)}:

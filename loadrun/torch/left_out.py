@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..onnx.options import ExportOptions
 from ..tensors import Tensor
 from ..tensors.switches import exact_arithmetic
 from .call import ndarray
@@ -19,12 +20,8 @@ class Selection(Protocol):
     """Which nodes of an exported program are left out of the graph."""
 
     @property
-    def fallback(self) -> bool:
-        """Whether a node is that cannot be lowered."""
-
-    @property
-    def weights(self) -> bool:
-        """Whether parameters are inputs of the graph, so that nothing is computed from them in advance."""
+    def options(self) -> ExportOptions:
+        """The options of the export."""
 
     def whole(self, node: Any) -> bool:
         """Return whether a node is, so that its operator is not decomposed."""

@@ -46,16 +46,6 @@ class Chosen:
     options: ExportOptions
     trained: bool
 
-    @property
-    def weights(self) -> bool:
-        """Whether parameters are inputs of the graph, so that nothing is computed from them in advance."""
-        return self.options.weights
-
-    @property
-    def fallback(self) -> bool:
-        """Whether nodes are that cannot be lowered."""
-        return self.options.fallback
-
     def in_training(self, node: Any) -> bool:
         """Return whether a node is dropout or batch normalization in training, which ONNX has."""
         if not self.trained or not isinstance(node.target, torch._ops.OpOverload):
@@ -81,11 +71,11 @@ class Chosen:
         """Return whether a node of the program that is recorded is."""
         if self.whole(node):
             return True
-        return self.fallback and isinstance(node.target, torch._ops.OpOverload) and is_missing(node)
+        return self.options.fallback and isinstance(node.target, torch._ops.OpOverload) and is_missing(node)
 
     def refused(self, types: Collection[str]) -> bool:
         """Return whether a node is that was lowered to operators of these types."""
-        return self.fallback and any(TRANSLATIONS.get(t) is None for t in types)
+        return self.options.fallback and any(TRANSLATIONS.get(t) is None for t in types)
 
 
 def _limits(source: ExportSource) -> dict[str, dict[str, object]]:
@@ -161,7 +151,7 @@ class _Reader:
         self.wanted: dict[str, Any] | None = None
         self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
-        needed = chosen.fallback or chosen.trained or chosen.weights or self.options.table
+        needed = self.options.fallback or chosen.trained or self.options.weights or self.options.table
         self.mode = self.options.training
         if isinstance(model, TorchTrace) and not needed:
             # It is compared with the module in the mode in which that was traced.
@@ -361,7 +351,7 @@ class _Reader:
                 f"the model holds where {conditions}, and fails at other sizes: torch decided a branch by the "
                 "example's"
             )
-        every = not self.chosen.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN
+        every = not self.options.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN
         others = [] if every else [n for n in self.traced.left_out.values() if not self.chosen.whole(n)]
         if places := dict.fromkeys(f"{name_of_target(n.target)} ({place_of(n)})" for n in others):
             said.append(

@@ -326,7 +326,9 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
                     program = self._export(module, args, kwargs)
         nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
         self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
-        self.weights = weights_of(program) if self.selection is not None and self.selection.weights else {}
+        self.weights = (
+            weights_of(program) if self.selection is not None and self.selection.options.weights else {}
+        )
         if problems := unsupported(program, self.left_out):
             raise refusal(module, problems)
         self.program = program
@@ -480,7 +482,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             return self._run(self.signature.leaves(args, kwargs))
         except UnsupportedError:
             failed = [n for n in interpreter.failed if n not in self.left_out]
-            if self.selection is None or not self.selection.fallback or not failed:
+            if self.selection is None or not self.selection.options.fallback or not failed:
                 raise
             self.left_out |= {n.name: n for n in self.program.graph_module.graph.nodes if n.name in failed}
             return self._recorded(module, args, kwargs)
