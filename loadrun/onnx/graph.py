@@ -159,7 +159,8 @@ class GraphReader:
 
     def _initialize(self, proto: GraphProto) -> None:
         for tensor in proto.initializers:
-            self.names[tensor.name] = self.stored(tensor)
+            value = self.attribute_tensor(tensor)
+            self.names[tensor.name] = tensor_of(value.value, value.dtype, tensor.name)
         for sparse in proto.sparse:
             if sparse.values is not None:
                 name = sparse.values.name
@@ -168,11 +169,6 @@ class GraphReader:
                     self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
                 except BudgetError as e:
                     raise EngineError(f"the sparse tensor {name!r}: {e}") from e
-
-    def stored(self, tensor: TensorProto) -> StoredTensor:
-        """Return a stored tensor of the file."""
-        value = self.attribute_tensor(tensor)
-        return tensor_of(value.value, value.dtype, tensor.name)
 
     def attribute_tensor(self, tensor: TensorProto) -> TensorAttribute:
         """Decode a tensor with its type."""
