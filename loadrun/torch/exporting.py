@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx.experimental._config
 
-from ..base.errors import TraceError, UnsupportedError, UsageError
+from ..base.errors import InputError, TraceError, UnsupportedError, UsageError
 from ..base.registry import resolve
 from .call import NO_COMPLEX, touches_complex
 from .during_export import PaddedSequences, WritesToPlaces, any_number_of_steps
@@ -24,9 +24,9 @@ from .extra import quiet
 from .left_out import Selection
 from .modules import observes
 from .registry import lowering_of
+from .signature import Signature
 from .sizes import is_size_operator, without_checks
 
-# Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
 _WAY_OUT = (
     "register a lowering with loadrun.torch.aten(name), write the module with other operators, or compute this part "
     "outside"
@@ -245,19 +245,19 @@ def _many(
 
 def _holds(program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether the sizes of arguments are among those for which a program was exported."""
-    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     leaves = _leaves((args, kwargs))
-    tensors = zip(leaves, fakes[len(fakes) - len(leaves) :], strict=True)
-    for value, fake in tensors:
-        if isinstance(value, torch.Tensor) and any(
-            isinstance(n, int) and n != m for n, m in zip(fake.shape, value.shape, strict=True)
-        ):
-            return False
     try:
-        getattr(program.module(), "_guards_fn", lambda *_: None)(*leaves)
-    except (AssertionError, ZeroDivisionError):
+        Signature(program).check(leaves)
+        guards_of(program)(*leaves)
+    except (InputError, AssertionError, ZeroDivisionError):
         return False
     return True
+
+
+def guards_of(program: Any) -> Callable[..., object]:
+    """Return torch's own check of the leaves of a call's arguments; it raises what an assertion does."""
+    guards: Callable[..., object] = getattr(program.module(), "_guards_fn", lambda *_: None)
+    return guards
 
 
 def _runs(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -31,6 +31,7 @@ from .exporting import (
     callable_of,
     decided_by_data,
     export,
+    guards_of,
     made_functional,
     refusal,
     submodules,
@@ -431,7 +432,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             return
         if self._guards is None:
             with quiet():
-                self._guards = getattr(self.program.module(), "_guards_fn", lambda *_: None)
+                self._guards = guards_of(self.program)
         try:
             self._guards(*flat)
         except (AssertionError, ZeroDivisionError) as error:
