@@ -23,7 +23,7 @@ from .exporting import name_of_target, submodules
 from .extra import quiet
 from .guards import linear
 from .registry import UnsupportedCallError
-from .signature import Signature
+from .signature import Signature, open_sizes_in
 
 
 def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bool = True) -> list[Array]:
@@ -221,8 +221,8 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
     """Map the symbols of a program's dynamic sizes to their values in the example."""
     sizes: dict[Any, int] = {}
     for _, value, fake in traced.signature.inputs(traced._example):
-        for axis, n in enumerate(getattr(fake, "shape", ())):
-            if isinstance(n, torch.SymInt) and (terms := linear(n.node.expr)) is not None:
+        for axis, expression in open_sizes_in(fake):
+            if (terms := linear(expression)) is not None:
                 symbol, times, plus = terms
                 sizes.setdefault(symbol, (value.shape[axis] - plus) // times)
     return sizes
@@ -420,10 +420,7 @@ def shapes_that_follow(
     return {
         name: complete(resizing(fake, tuple(value.shape)))
         for name, value, fake in traced.signature.inputs(flat)
-        if any(
-            isinstance(n, torch.SymInt) and not (n.node.expr.is_number or n.node.expr.is_symbol)
-            for n in getattr(fake, "shape", ())
-        )
+        if any(not (size.is_number or size.is_symbol) for _, size in open_sizes_in(fake))
     }
 
 

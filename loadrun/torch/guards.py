@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import torch
-
 from ..base.errors import InputError
 from ..graph.dtypes import Array
 from ..layers.shared.sizes import refused_where
 from ..tensors import Tensor, largest, least
 from ..tensors.symbolic import TracedInt
-from .signature import Signature
+from .signature import Signature, open_sizes_in
 
 _Size = Callable[[str, int], Any]
 _LARGEST = 1 << 31
@@ -220,12 +218,7 @@ def broken(conditions: Iterable[Condition], size: _Size) -> bool:
 
 def axes_of(fakes: Iterable[tuple[str, Any]]) -> dict[tuple[str, int], Any]:
     """Return torch's expressions for the sizes of inputs, by input and axis."""
-    return {
-        (name, axis): n.node.expr
-        for name, fake in fakes
-        for axis, n in enumerate(getattr(fake, "shape", ()))
-        if isinstance(n, torch.SymInt)
-    }
+    return {(name, axis): size for name, fake in fakes for axis, size in open_sizes_in(fake)}
 
 
 def linear(expression: Any) -> tuple[Any, int, int] | None:

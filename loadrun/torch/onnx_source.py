@@ -29,6 +29,7 @@ from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
 from .open_axes import dynamic_axes, specs_of
 from .program import recorded_cases
+from .signature import fixed_size, open_sizes_in
 from .traced import TorchTrace
 
 _CONTROL = ("higher_order.cond", "higher_order.while_loop")
@@ -290,7 +291,7 @@ class _Reader:
         for label, leaf in zip(self._labels(), self.flat, strict=True):
             fake = self.traced.signature.fakes().get(label)
             for axis in dynamic_axes(self.wanted, label, leaf):
-                if isinstance(fake, torch.Tensor) and not _differs(fake.shape[axis]):
+                if isinstance(fake, torch.Tensor) and fixed_size(fake.shape[axis]) is not None:
                     return f"axis {axis} of {label!r}"
         return ""
 
@@ -372,11 +373,11 @@ class _Reader:
         tied: dict[tuple[str, int], str] = {}
         names: dict[str, str] = {}
         for name, fake in self.traced.signature.graph_inputs():
-            for axis, n in enumerate(getattr(fake, "shape", ())):
-                if _differs(n):
-                    symbol = str(free.get(n.node.expr, n.node.expr))
+            for axis, expression in open_sizes_in(fake):
+                if not expression.is_number:
+                    symbol = str(free.get(expression, expression))
                     tied[name, axis] = symbol
-                    if self.wanted is not None or all(s in free for s in n.node.expr.free_symbols):
+                    if self.wanted is not None or all(s in free for s in expression.free_symbols):
                         dynamic.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
         return dynamic, tied
 
@@ -426,11 +427,6 @@ class _Reader:
             }
             testcases.append(Testcase(arrays, {n: dtypes[n] for n in arrays}))
         return testcases
-
-
-def _differs(size: Any) -> bool:
-    """Return whether torch left a size open; one that it found to be fixed may still be a symbol."""
-    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def _ordered(

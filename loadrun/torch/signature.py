@@ -107,14 +107,7 @@ class Signature:
 
     def input_shapes(self) -> list[tuple[int | None, ...]]:
         """List the shapes of the graph's inputs, None for sizes that may differ."""
-
-        def fixed(n: Any) -> int | None:
-            if isinstance(n, int):
-                return n
-            # One that torch found to be fixed is still a symbolic number.
-            return int(n.node.expr) if n.node.expr.is_number else None
-
-        return [tuple(map(fixed, getattr(fake, "shape", ()))) for _, fake in self.graph_inputs()]
+        return [tuple(map(fixed_size, getattr(fake, "shape", ()))) for _, fake in self.graph_inputs()]
 
     def feeds(self, flat: Sequence[Any]) -> list[Tensor]:
         """Build tensors with the names of the program's inputs.
@@ -217,6 +210,20 @@ class Signature:
         for key, value, fake in self.inputs(flat):
             if isinstance(fake, torch.Tensor):
                 _check_tensor(key, value, fake)
+
+
+def fixed_size(n: Any) -> int | None:
+    """Return a size as a number, None where it may differ; one that torch found to be fixed may still be a symbol."""
+    if isinstance(n, int):
+        return n
+    return int(n.node.expr) if n.node.expr.is_number else None
+
+
+def open_sizes_in(fake: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the axes of one of torch's fake values whose sizes are symbols, and its expressions for these sizes."""
+    for axis, n in enumerate(getattr(fake, "shape", ())):
+        if isinstance(n, torch.SymInt):
+            yield axis, n.node.expr
 
 
 def _children(spec: Any) -> list[Any]:
