@@ -305,12 +305,10 @@ def errors_at(
     except (InputError, EngineError):
         # The graph refuses these sizes, so nothing is silently wrong.
         return {}
-    return beyond_rounding(traced, flat, errors, truth)
+    return beyond_rounding(traced, flat, errors)
 
 
-def beyond_rounding(
-    traced: Trace, flat: Sequence[Any], errors: Mapping[str, float], truth: Sequence[Any]
-) -> dict[str, float]:
+def beyond_rounding(traced: Trace, flat: Sequence[Any], errors: Mapping[str, float]) -> dict[str, float]:
     """Leave out errors that torch's own results have beside float64.
 
     Rounding may decide, as in a matrix that is nearly singular, and in small numbers beside large ones.
@@ -453,7 +451,7 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
             truth = traced.truth(leaves)
             if all(np.isfinite(v).all() for v in truth if v.dtype.kind in "fc"):
                 errors = differing_outputs(traced, traced._run(leaves), truth)
-                yield kind, leaves, beyond_rounding(traced, leaves, errors, truth)
+                yield kind, leaves, beyond_rounding(traced, leaves, errors)
         except (InputError, EngineError, RuntimeError, TypeError, ValueError, IndexError):
             continue
         if watch.seconds > _SECOND:

@@ -150,7 +150,6 @@ class _Reader:
         self.options, self.chosen = chosen.options, chosen
         self.args, self.kwargs = args, kwargs
         self.wanted: dict[str, Any] | None = None
-        self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
         needed = self.options.fallback or chosen.trained or self.options.weights or self.options.table
         self.mode = self.options.training
@@ -250,7 +249,6 @@ class _Reader:
                     self.wanted[label] = dict.fromkeys(named_axes, "")
         else:
             self.wanted = self._of_shapes(bound, tensors)
-            self.wanted_shapes = self.wanted
         dim = torch.export.Dim
 
         def sizes(leaf: Any) -> Any:
@@ -332,7 +330,7 @@ class _Reader:
             tied=tied,
             resized=against_torch.shapes_that_follow(traced, self.flat, free),
             invalid=partial(against_torch.why_invalid, traced, self.flat),
-            asked=self.wanted_shapes,
+            asked=self.wanted if self.options.axes is None else None,
         )
         if not against_torch.draws_numbers(traced.program) and not self.chosen.trained:
             source.testcases = self._testcases(cases, source, truth)

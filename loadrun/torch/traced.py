@@ -390,7 +390,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         if against_torch.draws_numbers(self.program):
             return
         errors = against_torch.differing_outputs(self, outputs, truth)
-        self._report(against_torch.beyond_rounding(self, self._example, errors, truth), self._example)
+        self._report(against_torch.beyond_rounding(self, self._example, errors), self._example)
         if self._path_of_example:
             self.notes.append("values decided in Python which way to go: the graph goes the example's way")
         else:

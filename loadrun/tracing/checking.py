@@ -64,7 +64,7 @@ def check_method(
     except (EngineError, TraceError) as e:
         raise TraceError(
             f"{name}: the traced graph fails on inputs that the Python code accepts: {e}\n"
-            f"{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+            f"{_cause(mod, method, args, kwargs, truth, again, tolerance)}"
         ) from e
     if len(computed) != len(truth):
         raise TraceError(f"{name}: the Python code returns {len(truth)} tensors, the graph {len(computed)}")
@@ -83,7 +83,7 @@ def check_method(
                 f"{many} of {want.size} elements"
             )
         raise TraceError(
-            f"{name}: {which} {what}\n{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+            f"{name}: {which} {what}\n{_cause(mod, method, args, kwargs, truth, again, tolerance)}"
         )
 
 
@@ -107,7 +107,6 @@ def arrays_of(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
 
 def _cause(
     mod: Any,
-    name: str,
     method: TracedCode,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
