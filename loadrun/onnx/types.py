@@ -88,12 +88,10 @@ class StandIn:
 
     Args:
         infos: the model's inputs; a first axis that shares its name with a later axis has the size of those.
-
-    Attributes:
-        first, other: the sizes; 1 by default.
+        first, other: the sizes.
     """
 
-    def __init__(self, infos: Sequence[ValueInfoProto] = (), first: int = 1, other: int = 1) -> None:
+    def __init__(self, infos: Sequence[ValueInfoProto], first: int, other: int) -> None:
         self.first, self.other = first, other
         self._other: set[str] = set()
         for info in infos:
