@@ -347,9 +347,11 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 def submodules(program: Any) -> Iterator[Any]:
     """Yield the program's graph module and those of its branches."""
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            yield module
+    return _graphs_in(program.graph_module)
+
+
+def _graphs_in(whole: torch.nn.Module) -> Iterator[Any]:
+    return (module for module in whole.modules() if isinstance(module, torch.fx.GraphModule))
 
 
 def _nodes(program: Any) -> Iterator[Any]:
@@ -361,15 +363,11 @@ def _nodes(program: Any) -> Iterator[Any]:
 
 def _called(node: Any) -> Iterator[Any]:
     """Yield the nodes of the graphs that a higher-order operator calls."""
-    for arg in node.args:
-        attribute = (
-            getattr(node.graph.owning_module, str(arg.target), None)
-            if isinstance(arg, torch.fx.Node)
-            else None
-        )
+    for arg in node.all_input_nodes:
+        attribute = getattr(node.graph.owning_module, str(arg.target), None)
         if isinstance(attribute, torch.fx.GraphModule):
-            for module in attribute.modules():
-                yield from module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
+            for module in _graphs_in(attribute):
+                yield from module.graph.nodes
 
 
 def name_of_target(target: Any) -> str:
@@ -406,9 +404,7 @@ def is_control(node: Any) -> bool:
 
 def is_missing(node: Any) -> bool:
     """Whether nothing lowers what a node calls."""
-    if is_control(node):
-        return False
-    if is_size_operator(node.target):
+    if is_control(node) or is_size_operator(node.target):
         return False
     return touches_complex(node) or lowering_of(name_of_target(node.target)) is None
 
