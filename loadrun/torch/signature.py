@@ -83,8 +83,7 @@ class Signature:
 
     def numbers(self) -> dict[str, Any]:
         """Return the arguments that are not tensors, with their values when the module was traced."""
-        constant = torch.export.graph_signature.ConstantArgument
-        return {s.arg.name: s.arg.value for s in self.user_inputs() if isinstance(s.arg, constant)}
+        return {s.arg.name: s.arg.value for s in self.user_inputs() if _is_constant(s)}
 
     def inputs(self, flat: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
         """Yield name, value and torch's fake value of every leaf of a call's arguments."""
@@ -116,9 +115,8 @@ class Signature:
             InputError: an argument that the traced program cannot take.
         """
         tensors: list[Tensor] = []
-        specs = {s.arg.name: s for s in self.user_inputs()}
+        constants = self.numbers()
         for name, value, fake in self.inputs(flat):
-            spec = specs[name]
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
@@ -129,9 +127,9 @@ class Signature:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
                 tensors.append(Tensor(np.asarray(int(value), np.int32), name=name))
-            elif hasattr(spec.arg, "value") and not _same_constant(value, spec.arg.value):
+            elif name in constants and not _same_constant(value, constants[name]):
                 raise InputError(
-                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
+                    f"argument {name!r} is {value!r}, but it was {constants[name]!r} when the module was traced, and "
                     "what is not a tensor is a constant of the graph; trace again"
                 )
         return tensors
@@ -169,11 +167,9 @@ class Signature:
     def kept(self, results: Sequence[Any]) -> list[Any]:
         """Select the user's results from those that the output node lists, as tensors."""
         specs = self.program.graph_signature.output_specs
-        kinds = torch.export.graph_signature.OutputKind
+        user = torch.export.graph_signature.OutputKind.USER_OUTPUT
         kept: list[Any] = []
-        for spec, value in zip(specs, results, strict=True):
-            if spec.kind != kinds.USER_OUTPUT or _is_constant(spec):
-                continue
+        for value in self.of_graph([v for s, v in zip(specs, results, strict=True) if s.kind == user]):
             if type(value) is TracedInt:
                 # Torch's own exporter gives sizes in 64 bits, too.
                 kept.append(as_tensor(value, "int64"))
