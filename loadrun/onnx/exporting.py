@@ -223,9 +223,7 @@ def _written(
     renamed = _names("input", [i.name for i in source.inputs], options.input_names[: len(source.inputs)])
     ends = _names("output", list(results), output_names)
     if holds_composites(source.graph):
-        written = rewritten(source, renamed, ends)
-        source.scalars = frozenset(written.scalars)
-        return _with_limits(source, written)
+        return _with_limits(source, rewritten(source, renamed, ends))
     shapes = options.shapes if source.sizes.asked is None else source.sizes.asked
     inputs, outputs = dynamic_sizes(source, options.axes, shapes, renamed, ends)
     others: list[dict[str, tuple[int, ...]]] = []
@@ -250,7 +248,6 @@ def _written(
     )
     written = write(request)
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
-    written.scalars = source.scalars
     _name_weights(source, written, surplus)
     return _with_limits(source, written)
 

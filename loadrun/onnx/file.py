@@ -28,7 +28,7 @@ from ..tensors.access import as_vector, dtype_of, stored_shape
 from ..testcase import Bundle, FileValue, SourceFile
 from .messages import MapProto, ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, array, texts
-from .types import dtype_of_kind
+from .types import dtype_of_kind, tensor_in
 from .wire import field_bytes
 
 with late(__name__):
@@ -144,13 +144,11 @@ def _optional(proto: OptionalProto, external: ExternalData) -> FileValue:
 
 def file_dtype(kind: TypeProto | None) -> DType | None:
     """Return the element type of a declared value or of those in a sequence; None if it has none."""
-    while kind is not None and kind.tensor is None:
-        inner = kind.sequence or kind.optional
-        kind = inner.of if inner is not None else None
-    if kind is None or kind.tensor is None or not kind.tensor.elem:
+    tensor = tensor_in(kind)
+    if tensor is None or not tensor.elem:
         return None
     try:
-        dtype = dtype_of_kind(kind.tensor.elem)
+        dtype = dtype_of_kind(tensor.elem)
         dtype.np  # noqa: B018
     except (FormatError, KeyError):
         return None

@@ -159,7 +159,8 @@ class GraphReader:
 
     def _initialize(self, proto: GraphProto) -> None:
         for tensor in proto.initializers:
-            self.names[tensor.name] = self.stored(tensor)
+            value = self.attribute_tensor(tensor)
+            self.names[tensor.name] = tensor_of(value.value, value.dtype, tensor.name)
         for sparse in proto.sparse:
             if sparse.values is not None:
                 name = sparse.values.name
@@ -168,11 +169,6 @@ class GraphReader:
                     self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
                 except BudgetError as e:
                     raise EngineError(f"the sparse tensor {name!r}: {e}") from e
-
-    def stored(self, tensor: TensorProto) -> StoredTensor:
-        """Return a stored tensor of the file."""
-        value = self.attribute_tensor(tensor)
-        return tensor_of(value.value, value.dtype, tensor.name)
 
     def attribute_tensor(self, tensor: TensorProto) -> TensorAttribute:
         """Decode a tensor with its type."""
@@ -314,7 +310,7 @@ class GraphReader:
             nodes.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
         fed = {"Loop": [plain("Int64"), plain("Bool"), *kinds[2:]], "Scan": kinds}.get(node.op, [])
         before = len(self.problems)
-        values: dict[str, Any] = {n: self.attribute(node, a, fed) for n, a in attributes.items()}
+        values: dict[str, Any] = {n: self.attribute(a, fed) for n, a in attributes.items()}
         if len(self.problems) > before:
             # A graph of its own is not whole.
             self._missing.update(node.outputs)
@@ -357,7 +353,7 @@ class GraphReader:
         except EngineError as e:
             self.misfits.append(str(e))
 
-    def attribute(self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()) -> Any:  # noqa: ANN401 - of any type
+    def attribute(self, a: AttributeProto, fed: Sequence[DType | None] = ()) -> Any:  # noqa: ANN401 - of any type
         """Return an attribute as Python has it; a graph as a function of what is fed to it."""
         kind = a.type or _guessed(a)
         values: dict[int, Callable[[], object]] = {
@@ -393,7 +389,7 @@ class GraphReader:
         if len(attributes) != 1:
             raise FormatError(f"node {title_of(node)} has {len(attributes)} attributes, expected one value")
         (attribute,) = attributes.values()
-        value = self.attribute(node, attribute)
+        value = self.attribute(attribute)
         if isinstance(value, TensorAttribute):
             return tensor_of(value.value, value.dtype, node.outputs[0])
         first = value[0] if isinstance(value, list) and value else value

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..graph.dtypes import Array, DType
 from ..ops.registry import Shape
 from .encode import Attribute, GraphMessage, NodeMessage, TensorMessage
 from .writing.emitter import free_names
 from .writing.writer import OnnxWriter
-
-if TYPE_CHECKING:
-    from .writing.writer import OnnxWriter
-
 
 Resized = Callable[[Mapping[str, int]], Shape]
 

@@ -210,7 +210,7 @@ class OnnxReader:
         axes = {i.name: [axis_of(i, a) for a in range(len(declared_shape(i) or ()))] for i in self._infos}
         names = {name for pairs in axes.values() for size, name in pairs if size is None}
         sizes = {n: int(s[0]) for n, s in shapes.items() if n not in inputs and n in names and len(s) == 1}
-        unknown = sorted((set(shapes) | set(self._constants)) - set(inputs) - set(sizes))
+        unknown = sorted(((shapes.keys() - sizes.keys()) | self._constants.keys()) - set(inputs))
         if unknown:
             raise UsageError(
                 f"the model has no input {unknown[0]!r}; its inputs are {', '.join(inputs) or 'none'}, and the sizes "
@@ -261,11 +261,8 @@ class OnnxReader:
         Raises:
             UsageError: it does not fit what the file declares.
         """
-        inputs = self._model.graph.inputs if self._model.graph else []
-        info = next((i for i in inputs if i.name == name), None)
-        if info is None:
-            names = ", ".join(i.name for i in inputs) or "none"
-            raise UsageError(f"the model has no input {name!r}; its inputs are {names}")
+        assert self._model.graph is not None
+        info = next(i for i in self._model.graph.inputs if i.name == name)
         dtype = type_of(info.type)
         if dtype is None:
             raise NotExpressed(f"the constant {name!r} has no type")
@@ -298,10 +295,6 @@ class OnnxReader:
                     "--resize-input scales images to it, --input-shape (input_shapes) runs the model at other sizes: "
                     f"--input-shape {info.name}:{','.join(map(str, shape))}"
                 )
-
-    def source(self, graph: Graph, limits: Mapping[str, float]) -> OnnxFile:
-        """Return the file, as runtimes get it, with the tolerances of outputs."""
-        return replace(self._source, graph=graph, tolerances=limits)
 
     def _told(self, bundle: Bundle) -> Bundle:
         """Tell a bundle what it is of the file, whatever its graph is."""
@@ -438,7 +431,8 @@ def load_model(
             _check(read, limits, other.testcases)
             read.testcases = _in_types(other.testcases, read.graph)
             read.record = other.record
-            read.source.file = model.source(read.graph, limits)
+            assert isinstance(read.source.file, OnnxFile)
+            read.source.file = replace(read.source.file, tolerances=limits)
             return read
 
         bundle = beside(bundle)

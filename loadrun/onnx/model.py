@@ -66,7 +66,6 @@ class WrittenModel:
         operators: how many operators of each type were written.
         sizes: shapes of the inputs that were found to fit: the example's first.
         weights: the parameters among the initializers.
-        scalars: names in the graph of the inputs and outputs without axes.
     """
 
     model: ModelMessage
@@ -77,7 +76,6 @@ class WrittenModel:
     operators: dict[str, int]
     sizes: Sequence[Mapping[str, Shape]]
     weights: list[TensorMessage]
-    scalars: Collection[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,7 +414,6 @@ class _Walk:
             {k: n for k, n in sorted(self.operators.items()) if n},
             plan.sizes,
             weights,
-            request.scalars,
         )
 
     def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:

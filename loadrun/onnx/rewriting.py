@@ -45,7 +45,8 @@ def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[
     names would stand for two values the later one gets a number.
 
     Args:
-        source: the graph, its inputs and outputs, and testcases, whose sizes are declared where the file declares none.
+        source: the graph, its inputs and outputs, and testcases, whose sizes are declared where the file declares none;
+            it learns which of its ends have no axes.
         inputs, outputs: new names of both.
 
     Raises:
@@ -70,7 +71,7 @@ def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[
     ]
     opsets = common.opsets()
     values = [*zip(inputs, graph.inputs, strict=True), *zip(outputs, graph.outputs, strict=True)]
-    scalars = source.scalars | {n for n, v in values if v.shape == () and not v.held}
+    source.scalars |= {n for n, v in values if v.shape == () and not v.held}
     counts = Counter(f"{n.domain}.{n.op_type}".lstrip(".") for n in graph.nodes)
     return WrittenModel(
         ModelMessage(
@@ -83,7 +84,6 @@ def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[
         dict(sorted(counts.items())),
         [{i.name: i.shape for i in source.inputs}],
         [],
-        scalars,
     )
 
 

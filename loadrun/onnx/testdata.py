@@ -41,7 +41,6 @@ class DataSet:
         self.folder = folder
         self.kinds: dict[str, int] = {}
         self.others: dict[str, str] = {}
-        self._count = len(outputs)
         self._inputs = {n: folder / f"input_{i}.pb" for i, n in enumerate(names)}
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
@@ -90,7 +89,7 @@ class DataSet:
 
     def surplus(self) -> dict[str, str]:
         """List the files of inputs and outputs that the model does not have."""
-        sides = {"input": len(self._inputs), "output": self._count}
+        sides = {"input": len(self._inputs), "output": len(self._outputs)}
         return {
             name: f"the model has no such {side}"
             for side, count in sides.items()

@@ -8,7 +8,7 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph.composite import ObjectType
 from ..graph.dtypes import Array, DType, round_bfloat16
-from .messages import TensorProto, TypeProto, ValueInfoProto
+from .messages import TensorProto, TensorTypeProto, TypeProto, ValueInfoProto
 from .tensors import FLOAT4, NAMES, array, decoded, kind_name
 
 
@@ -25,15 +25,19 @@ def type_of(kind: TypeProto | None) -> DType | None:
     return ObjectType("map") if kind.map is not None else None
 
 
+def tensor_in(kind: TypeProto | None) -> TensorTypeProto | None:
+    """Return the type of a tensor, or of those that a sequence or an optional value holds; None of anything else."""
+    while kind is not None and (holder := kind.sequence or kind.optional) is not None:
+        kind = holder.of
+    return None if kind is None else kind.tensor
+
+
 def sizes_of(info: ValueInfoProto) -> tuple[int | str | None, ...] | None:
     """Return the declared sizes of a tensor, or of those that a sequence or an optional value holds.
 
     They are numbers, names of open ones or None; None stands for no shape.
     """
-    kind = info.type
-    while kind is not None and (holder := kind.sequence or kind.optional) is not None:
-        kind = holder.of
-    tensor = kind.tensor if kind is not None else None
+    tensor = tensor_in(info.type)
     if tensor is None or tensor.shape is None:
         return None
     return tuple(d.param or None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)
@@ -88,12 +92,10 @@ class StandIn:
 
     Args:
         infos: the model's inputs; a first axis that shares its name with a later axis has the size of those.
-
-    Attributes:
-        first, other: the sizes; 1 by default.
+        first, other: the sizes.
     """
 
-    def __init__(self, infos: Sequence[ValueInfoProto] = (), first: int = 1, other: int = 1) -> None:
+    def __init__(self, infos: Sequence[ValueInfoProto], first: int, other: int) -> None:
         self.first, self.other = first, other
         self._other: set[str] = set()
         for info in infos:

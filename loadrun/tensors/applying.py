@@ -12,13 +12,14 @@ import numpy as np
 from ..base.errors import EngineError, LoadRunError
 from ..base.registry import late
 from ..graph import Opr, Var
-from ..graph.dtypes import Array, DType, plain
+from ..graph.dtypes import Array, DType
 from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.catalog import TypeParam, types
 from ..ops.infer import kernel_of
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation, pay_operator
+from .dtypes import COMPLEX
 from .switches import active, is_exact
 from .value import Tensor
 
@@ -27,7 +28,6 @@ with late(__name__):
     from . import complex_pairs
 
 _MOVES_PAIRS, _RANDOM = types(Trait.COMPLEX), types(Trait.RANDOM)
-_COMPLEX = plain("Complex64")
 _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
@@ -105,12 +105,12 @@ def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -
         TraceError: no such operator, or it brings complex numbers and others together.
     """
     among = inputs if type == "Concat" else inputs[:1]
-    complex_inputs = [x for x in inputs if x._dtype == _COMPLEX]
+    complex_inputs = [x for x in inputs if x._dtype == COMPLEX]
     if type not in _MOVES_PAIRS or len(complex_inputs) != len(among):
         raise complex_pairs.unrecordable(f"some as inputs of {type}")
-    pairs = [complex_pairs.as_pair(x) if x._dtype == _COMPLEX else (x, x) for x in inputs]
+    pairs = [complex_pairs.as_pair(x) if x._dtype == COMPLEX else (x, x) for x in inputs]
     real, imag = (apply1(type, *params, inputs=part) for part in zip(*pairs, strict=True))
-    return complex_pairs.paired(real, imag, _COMPLEX)
+    return complex_pairs.paired(real, imag)
 
 
 def apply1(

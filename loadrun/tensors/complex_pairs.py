@@ -7,7 +7,7 @@ operations that MegEngine has for them becomes operators on the parts.
 import numpy as np
 
 from ..base.errors import TraceError
-from ..graph.dtypes import DType, plain
+from ..graph.dtypes import plain
 from .dtypes import COMPLEX
 from .switches import active
 from .value import Tensor
@@ -18,7 +18,7 @@ _FLOAT = plain("Float32")
 def of_pair(real: Tensor, imag: Tensor) -> Tensor:
     """Return complex numbers of two float32 tensors of one shape."""
     if active() is not None:
-        return paired(real, imag, COMPLEX)
+        return paired(real, imag)
     whole = np.empty(real._stored().shape, np.complex64)
     whole.real, whole.imag = real._stored(), imag._stored()
     return Tensor._of(whole, COMPLEX, real._scalar)
@@ -36,9 +36,9 @@ def as_pair(z: Tensor) -> tuple[Tensor, Tensor]:
     return parts[0], parts[1]
 
 
-def paired(real: Tensor, imag: Tensor, dtype: DType) -> Tensor:
+def paired(real: Tensor, imag: Tensor) -> Tensor:
     """Return what stands for complex numbers in a trace: their real and imaginary parts."""
-    tensor = Tensor._of(None, dtype, real._scalar)
+    tensor = Tensor._of(None, COMPLEX, real._scalar)
     tensor._pair = real, imag
     return tensor
 

@@ -279,14 +279,6 @@ class Tensor(Operators):
         parts = self.__class__, self._stored(), self._dtype, self._scalar, self._name, self._qparams
         return (_rebuild, parts)
 
-    def __getnewargs__(self) -> tuple[Array, np.dtype[Any], str]:
-        """Return values, dtype and device: what MegEngine's own pickles make a tensor of."""
-        return self.numpy(), self.dtype, self.device
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return quantization parameters if there are any: what MegEngine's own pickles hold besides."""
-        return {} if self._qparams is None else {"qparams": self._qparams}
-
     def __copy__(self: T) -> T:
         x = cast(T, _rebuild(self.__class__, self._stored(), self._dtype, self._scalar, self._name))
         x._qparams = self._qparams

@@ -23,7 +23,7 @@ from .exporting import name_of_target, submodules
 from .extra import quiet
 from .guards import linear
 from .registry import UnsupportedCallError
-from .signature import Signature
+from .signature import Signature, open_sizes_in
 
 
 def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bool = True) -> list[Array]:
@@ -63,10 +63,8 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
             f"torch returned {spec}, but {traced.program.call_spec.out_spec} when it was traced"
         )
     arrays = []
-    fakes = traced.signature.output_fakes()
-    for leaf, output, fake in zip(leaves, traced.signature.user_outputs(), fakes, strict=True):
-        if hasattr(output.arg, "value"):
-            continue
+    fakes = traced.signature.of_graph(traced.signature.output_fakes())
+    for leaf, fake in zip(traced.signature.of_graph(leaves), fakes, strict=True):
         if isinstance(leaf, torch.Tensor) and (why := no_numbers(leaf)):
             raise EngineError(f"torch's result is {why}")
         if isinstance(leaf, torch.Tensor) and isinstance(fake, torch.Tensor) and leaf.dtype != fake.dtype:
@@ -223,8 +221,8 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
     """Map the symbols of a program's dynamic sizes to their values in the example."""
     sizes: dict[Any, int] = {}
     for _, value, fake in traced.signature.inputs(traced._example):
-        for axis, n in enumerate(getattr(fake, "shape", ())):
-            if isinstance(n, torch.SymInt) and (terms := linear(n.node.expr)) is not None:
+        for axis, expression in open_sizes_in(fake):
+            if (terms := linear(expression)) is not None:
                 symbol, times, plus = terms
                 sizes.setdefault(symbol, (value.shape[axis] - plus) // times)
     return sizes
@@ -307,12 +305,10 @@ def errors_at(
     except (InputError, EngineError):
         # The graph refuses these sizes, so nothing is silently wrong.
         return {}
-    return beyond_rounding(traced, flat, errors, truth)
+    return beyond_rounding(traced, flat, errors)
 
 
-def beyond_rounding(
-    traced: Trace, flat: Sequence[Any], errors: Mapping[str, float], truth: Sequence[Any]
-) -> dict[str, float]:
+def beyond_rounding(traced: Trace, flat: Sequence[Any], errors: Mapping[str, float]) -> dict[str, float]:
     """Leave out errors that torch's own results have beside float64.
 
     Rounding may decide, as in a matrix that is nearly singular, and in small numbers beside large ones.
@@ -422,10 +418,7 @@ def shapes_that_follow(
     return {
         name: complete(resizing(fake, tuple(value.shape)))
         for name, value, fake in traced.signature.inputs(flat)
-        if any(
-            isinstance(n, torch.SymInt) and not (n.node.expr.is_number or n.node.expr.is_symbol)
-            for n in getattr(fake, "shape", ())
-        )
+        if any(not (size.is_number or size.is_symbol) for _, size in open_sizes_in(fake))
     }
 
 
@@ -458,7 +451,7 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
             truth = traced.truth(leaves)
             if all(np.isfinite(v).all() for v in truth if v.dtype.kind in "fc"):
                 errors = differing_outputs(traced, traced._run(leaves), truth)
-                yield kind, leaves, beyond_rounding(traced, leaves, errors, truth)
+                yield kind, leaves, beyond_rounding(traced, leaves, errors)
         except (InputError, EngineError, RuntimeError, TypeError, ValueError, IndexError):
             continue
         if watch.seconds > _SECOND:

@@ -25,8 +25,6 @@ from ..base.writing import replacing, temporary
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, SourceFile
 
-# Exported programs from anywhere: what torch would run as code while it reads them is refused beforehand.
-#
 # `torch.export.load` gives expressions of sizes to a parser that evaluates Python, unpickles example inputs
 # and objects, loads compiled libraries, takes any function of torch for an operator, and writes names of the
 # file, and conditions on sizes, into Python that it runs.

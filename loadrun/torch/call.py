@@ -215,16 +215,9 @@ class FxCall:
         first = self.fake[0] if isinstance(self.fake, (tuple, list)) else self.fake
         return tuple(first.shape)
 
-    def common(self, *places: int) -> np.dtype[Any]:
-        """Return the dtype to which torch promotes these arguments together, all of them by default."""
-        fakes = [self.fakes[i] for i in places] if places else list(self.fakes)
-        first: Any = fakes[0]
-        if len(fakes) == 1:
-            return self._narrow(first.dtype)
-        kind = torch.result_type(_promotable(fakes[0]), _promotable(fakes[1]))
-        for other in fakes[2:]:
-            kind = torch.promote_types(kind, torch.result_type(_promotable(other), _promotable(other)))
-        return self._narrow(kind)
+    def common(self, a: int, b: int) -> np.dtype[Any]:
+        """Return the dtype to which torch promotes two arguments together."""
+        return self._narrow(torch.result_type(*(_promotable(self.fakes[place]) for place in (a, b))))
 
     def static(self, sizes: Sequence[Any], what: str) -> list[int]:
         """Require sizes that are numbers, because an operator of MegEngine has them as parameters.

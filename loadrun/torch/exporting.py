@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx.experimental._config
 
-from ..base.errors import TraceError, UnsupportedError, UsageError
+from ..base.errors import InputError, TraceError, UnsupportedError, UsageError
 from ..base.registry import resolve
 from .call import NO_COMPLEX, touches_complex
 from .during_export import PaddedSequences, WritesToPlaces, any_number_of_steps
@@ -24,9 +24,9 @@ from .extra import quiet
 from .left_out import Selection
 from .modules import observes
 from .registry import lowering_of
+from .signature import Signature
 from .sizes import is_size_operator, without_checks
 
-# Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
 _WAY_OUT = (
     "register a lowering with loadrun.torch.aten(name), write the module with other operators, or compute this part "
     "outside"
@@ -161,7 +161,7 @@ def functional(program: Any, selection: Selection | None = None) -> Any:
         return _decomposed(program, frozenset())
     kept = frozenset(name_of_target(n.target) for n in _nodes(program) if selection.whole(n))
     functional = _decomposed(program, kept)
-    if selection.fallback:
+    if selection.options.fallback:
         # An operator that is made of what has no lowering either keeps its own name.
         left = {str(n.meta.get("original_aten")) for n in _nodes(functional) if is_missing(n)}
         if left - {str(n.target) for n in _nodes(functional)}:
@@ -245,19 +245,19 @@ def _many(
 
 def _holds(program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether the sizes of arguments are among those for which a program was exported."""
-    fakes = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     leaves = _leaves((args, kwargs))
-    tensors = zip(leaves, fakes[len(fakes) - len(leaves) :], strict=True)
-    for value, fake in tensors:
-        if isinstance(value, torch.Tensor) and any(
-            isinstance(n, int) and n != m for n, m in zip(fake.shape, value.shape, strict=True)
-        ):
-            return False
     try:
-        getattr(program.module(), "_guards_fn", lambda *_: None)(*leaves)
-    except (AssertionError, ZeroDivisionError):
+        Signature(program).check(leaves)
+        guards_of(program)(*leaves)
+    except (InputError, AssertionError, ZeroDivisionError):
         return False
     return True
+
+
+def guards_of(program: Any) -> Callable[..., object]:
+    """Return torch's own check of the leaves of a call's arguments; it raises what an assertion does."""
+    guards: Callable[..., object] = getattr(program.module(), "_guards_fn", lambda *_: None)
+    return guards
 
 
 def _runs(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -347,9 +347,11 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 def submodules(program: Any) -> Iterator[Any]:
     """Yield the program's graph module and those of its branches."""
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            yield module
+    return _graphs_in(program.graph_module)
+
+
+def _graphs_in(whole: torch.nn.Module) -> Iterator[Any]:
+    return (module for module in whole.modules() if isinstance(module, torch.fx.GraphModule))
 
 
 def _nodes(program: Any) -> Iterator[Any]:
@@ -361,15 +363,11 @@ def _nodes(program: Any) -> Iterator[Any]:
 
 def _called(node: Any) -> Iterator[Any]:
     """Yield the nodes of the graphs that a higher-order operator calls."""
-    for arg in node.args:
-        attribute = (
-            getattr(node.graph.owning_module, str(arg.target), None)
-            if isinstance(arg, torch.fx.Node)
-            else None
-        )
+    for arg in node.all_input_nodes:
+        attribute = getattr(node.graph.owning_module, str(arg.target), None)
         if isinstance(attribute, torch.fx.GraphModule):
-            for module in attribute.modules():
-                yield from module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
+            for module in _graphs_in(attribute):
+                yield from module.graph.nodes
 
 
 def name_of_target(target: Any) -> str:
@@ -406,9 +404,7 @@ def is_control(node: Any) -> bool:
 
 def is_missing(node: Any) -> bool:
     """Whether nothing lowers what a node calls."""
-    if is_control(node):
-        return False
-    if is_size_operator(node.target):
+    if is_control(node) or is_size_operator(node.target):
         return False
     return touches_complex(node) or lowering_of(name_of_target(node.target)) is None
 

@@ -38,7 +38,7 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), _without_graphs():
+        with warnings.catch_warnings(), redirect_stderr(_Filtered(sys.stderr)):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -63,10 +63,3 @@ class _Filtered(io.TextIOBase):
 
     def flush(self) -> None:
         self._stream.flush()
-
-
-@contextmanager
-def _without_graphs() -> Iterator[None]:
-    """Suppress the graph that torch prints when an export or a run of one fails."""
-    with redirect_stderr(_Filtered(sys.stderr)):
-        yield

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import torch
-
 from ..base.errors import InputError
 from ..graph.dtypes import Array
 from ..layers.shared.sizes import refused_where
 from ..tensors import Tensor, largest, least
 from ..tensors.symbolic import TracedInt
-from .signature import Signature
+from .signature import Signature, open_sizes_in
 
 _Size = Callable[[str, int], Any]
 _LARGEST = 1 << 31
@@ -33,9 +31,7 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
         strict=True,
     )
 }
-_CALLS: dict[str, tuple[Any, Any]] = {"Max": (max, largest), "Min": (min, least)}
-
-
+_CALLS: dict[str, tuple[Any, Any]] = {"max": (max, largest), "min": (min, least)}
 _OF_NUMBERS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.BitAnd: operator.and_,
@@ -138,16 +134,14 @@ def _value(node: ast.AST, size: _Size) -> Any:
             return number
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, size)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(left, size), _value(right, size))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OF_NUMBERS:
-            return _OF_NUMBERS[type(op)](_value(left, size), _value(right, size))
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(left, size), _value(right, size))
+        case (
+            ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right])
+        ) if (apply := _BINARY.get(type(op)) or _OF_NUMBERS.get(type(op))) is not None:
+            return apply(_value(left, size), _value(right, size))
         case ast.BoolOp(op=op, values=values):
             return reduce(_BINARY[type(op)], [_value(v, size) for v in values])
-        case ast.Call(func=ast.Name(id=name), args=args) if name.capitalize() in _CALLS:
-            plain, symbolic = _CALLS[name.capitalize()]
+        case ast.Call(func=ast.Name(id=name), args=args) if name.lower() in _CALLS:
+            plain, symbolic = _CALLS[name.lower()]
             numbers: list[Any] = [_value(a, size) for a in args]
             return reduce(symbolic if TracedInt in map(type, numbers) else plain, numbers)
         case ast.Call(args=args) if (name := _function(node)) in _FUNCTIONS:
@@ -220,12 +214,7 @@ def broken(conditions: Iterable[Condition], size: _Size) -> bool:
 
 def axes_of(fakes: Iterable[tuple[str, Any]]) -> dict[tuple[str, int], Any]:
     """Return torch's expressions for the sizes of inputs, by input and axis."""
-    return {
-        (name, axis): n.node.expr
-        for name, fake in fakes
-        for axis, n in enumerate(getattr(fake, "shape", ()))
-        if isinstance(n, torch.SymInt)
-    }
+    return {(name, axis): size for name, fake in fakes for axis, size in open_sizes_in(fake)}
 
 
 def linear(expression: Any) -> tuple[Any, int, int] | None:

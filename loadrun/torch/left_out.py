@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..onnx.options import ExportOptions
 from ..tensors import Tensor
 from ..tensors.switches import exact_arithmetic
 from .call import ndarray
@@ -19,12 +20,8 @@ class Selection(Protocol):
     """Which nodes of an exported program are left out of the graph."""
 
     @property
-    def fallback(self) -> bool:
-        """Whether a node is that cannot be lowered."""
-
-    @property
-    def weights(self) -> bool:
-        """Whether parameters are inputs of the graph, so that nothing is computed from them in advance."""
+    def options(self) -> ExportOptions:
+        """The options of the export."""
 
     def whole(self, node: Any) -> bool:
         """Return whether a node is, so that its operator is not decomposed."""
@@ -85,19 +82,6 @@ def named_tensors(values: Iterable[tuple[str, Any]]) -> list[Tensor]:
         return [Tensor(array, array.dtype, name=name) for name, array in arrays]
 
 
-class _NodeValues(torch.fx.Interpreter):  # type: ignore[misc]
-    """Torch's own values of every node of an exported graph."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__(module)
-        self.seen: dict[str, Any] = {}
-
-    def run_node(self, n: Any) -> Any:
-        """Run a node and keep what it gave."""
-        result = self.seen[n.name] = super().run_node(n)
-        return result
-
-
 def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
     """Run an exported program in torch on the leaves of a call's arguments; what every node gives, by name."""
     users = iter(copy.deepcopy([*flat]))
@@ -115,7 +99,7 @@ def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
 
 def graph_values(module: Any, feeds: Sequence[Any]) -> dict[str, Any]:
     """Run a graph in torch; what every node gives, by name."""
-    watch = _NodeValues(module)
+    interpreter = torch.fx.Interpreter(module, garbage_collect_values=False)
     with torch.no_grad(), quiet():
-        watch.run(*feeds)
-    return watch.seen
+        interpreter.run(*feeds)
+    return {node.name: value for node, value in interpreter.env.items()}

@@ -9,9 +9,8 @@ from torch.utils import _pytree as pytree
 from ..base.errors import InputError, LoadRunError, TraceError, UsageError, UsageTypeError
 from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
-from ..tensors.access import stored
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
-from ..tracing.recording import Evaluator
+from ..tracing.replay import fed
 from .call import ndarray
 from .exporting import name_of_target, place_of
 from .left_out import node_values
@@ -234,11 +233,7 @@ def _first_difference(method: TorchTrace, flat: list[Any], tolerance: float) -> 
 
 def _values(method: TorchTrace, flat: Sequence[Any]) -> dict[str, Array]:
     """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
-    evaluator, recording = Evaluator(), method.recording
-    for key, tensor in zip(recording.args, method.signature.feeds(flat), strict=True):
-        evaluator.values[recording.args[key].id] = stored(tensor)
-    for capture in recording.captures:
-        evaluator.values[capture.var.id] = capture.value
+    evaluator = fed(method.recording, method._fed(flat))
     return {
         name: evaluator.value(var).reshape(()) if scalar else evaluator.value(var)
         for name, (var, scalar) in method._interpreter.variables.items()

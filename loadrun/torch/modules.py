@@ -82,15 +82,11 @@ class _Function(torch.nn.Module):  # type: ignore[misc]
             return function(*args, **kwargs)
 
         # Torch pairs dynamic sizes with the names of the parameters.
-        forward.__signature__ = _signature(function)  # type: ignore[attr-defined]
+        parameters = parameters_of(function)
+        if parameters is None:
+            parameters = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
+        forward.__signature__ = parameters  # type: ignore[attr-defined]
         self.forward = forward
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except ValueError:
-        return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
 
 
 def is_torch_program(value: Any) -> bool:
@@ -155,7 +151,7 @@ def along_example(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         warnings.filterwarnings("ignore", r".*deprecated")
         if not kwargs:
             return Scripted(torch.jit.trace(module, args, **options))
-        named = _signature(module.forward).bind(*args, **kwargs).arguments
+        named = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         return Scripted(torch.jit.trace(module, example_kwarg_inputs=dict(named), **options))
 
 
@@ -174,7 +170,7 @@ def refuse_scripts(options: Mapping[str, Any]) -> None:
 
 def named_alone(module: Any, kwargs: Mapping[str, Any]) -> Any:
     """Return a module whose parameters have a name each: torch has no dynamic sizes behind ``**``."""
-    known = parameters_of(module)
+    known = parameters_of(module.forward)
     kinds = {} if known is None else {p.kind: n for n, p in known.parameters.items()}
     others = [k for k in kwargs if known is not None and k not in known.parameters and k.isidentifier()]
     behind = kinds.get(inspect.Parameter.VAR_KEYWORD)
@@ -234,9 +230,9 @@ def distinct(values: Any, views: bool) -> Any:
     return pytree.tree_map(own, values)
 
 
-def parameters_of(module: Any) -> inspect.Signature | None:
-    """Return the signature of a module's forward; None where it has none."""
+def parameters_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a function; None where it has none."""
     try:
-        return inspect.signature(module.forward)
-    except ValueError:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
         return None

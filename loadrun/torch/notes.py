@@ -7,8 +7,6 @@ import torch
 
 from .signature import Signature
 
-_NARROWED = {torch.bfloat16: "float32, rounded to bfloat16 after each operator"}
-
 
 def notes_of(
     program: Any, signature: Signature, coarse: Iterable[str], fixed: Collection[tuple[int, int]]
@@ -21,19 +19,17 @@ def notes_of(
         fixed: axes that are fixed although they were to be dynamic, each with the number of its argument.
     """
     notes = []
-    wide: dict[torch.dtype, list[str]] = {}
     fakes = signature.fakes()
-    for spec in program.graph_signature.input_specs:
-        fake = fakes.get(spec.arg.name)
-        if isinstance(fake, torch.Tensor) and fake.dtype in _NARROWED:
-            wide.setdefault(fake.dtype, []).append(spec.target or spec.arg.name)
-    for dtype, names in wide.items():
-        notes.append(f"{str(dtype)[6:]} is {_NARROWED[dtype]} in the graph: {', '.join(names)}")
+    specs = program.graph_signature.input_specs
+    brain = [s for s in specs if getattr(fakes.get(s.arg.name), "dtype", None) is torch.bfloat16]
+    if brain:
+        names = ", ".join(s.target or s.arg.name for s in brain)
+        notes.append(f"bfloat16 is float32, rounded to bfloat16 after each operator in the graph: {names}")
     if coarse:
         notes.append(f"computed in float32 although the result is float64: {', '.join(coarse)}")
     if fixed:
-        names = [s.arg.name for s in signature.user_inputs()]
-        axes = ", ".join(f"{names[place]} axis {axis}" for place, axis in sorted(fixed))
+        inputs = [s.arg.name for s in signature.user_inputs()]
+        axes = ", ".join(f"{inputs[place]} axis {axis}" for place, axis in sorted(fixed))
         notes.append(f"the graph is valid for one size of {axes}; calls at other sizes trace separate graphs")
     return notes + _changes(program)
 

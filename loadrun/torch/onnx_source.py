@@ -12,7 +12,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
-from ..base.registry import late
 from ..graph.dtypes import Array, dtype_of as array_dtype_of
 from ..onnx.inserted import ModuleParts, OpenSizes
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
@@ -25,15 +24,13 @@ from . import against_torch
 from .exporting import is_missing, name_of_target, place_of
 from .extra import quiet
 from .left_out import node_values, result_names, results_of
-from .modules import as_torch, owner_of
+from .modules import as_module, as_torch, named_alone, owner_of, parameters_of
 from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
 from .open_axes import dynamic_axes, specs_of
 from .program import recorded_cases
+from .signature import fixed_size, open_sizes_in
 from .traced import TorchTrace
-
-with late(__name__):
-    from . import modules
 
 _CONTROL = ("higher_order.cond", "higher_order.while_loop")
 
@@ -49,16 +46,6 @@ class Chosen:
 
     options: ExportOptions
     trained: bool
-
-    @property
-    def weights(self) -> bool:
-        """Whether parameters are inputs of the graph, so that nothing is computed from them in advance."""
-        return self.options.weights
-
-    @property
-    def fallback(self) -> bool:
-        """Whether nodes are that cannot be lowered."""
-        return self.options.fallback
 
     def in_training(self, node: Any) -> bool:
         """Return whether a node is dropout or batch normalization in training, which ONNX has."""
@@ -85,11 +72,11 @@ class Chosen:
         """Return whether a node of the program that is recorded is."""
         if self.whole(node):
             return True
-        return self.fallback and isinstance(node.target, torch._ops.OpOverload) and is_missing(node)
+        return self.options.fallback and isinstance(node.target, torch._ops.OpOverload) and is_missing(node)
 
     def refused(self, types: Collection[str]) -> bool:
         """Return whether a node is that was lowered to operators of these types."""
-        return self.fallback and any(TRANSLATIONS.get(t) is None for t in types)
+        return self.options.fallback and any(TRANSLATIONS.get(t) is None for t in types)
 
 
 def _limits(source: ExportSource) -> dict[str, dict[str, object]]:
@@ -163,9 +150,8 @@ class _Reader:
         self.options, self.chosen = chosen.options, chosen
         self.args, self.kwargs = args, kwargs
         self.wanted: dict[str, Any] | None = None
-        self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
-        needed = chosen.fallback or chosen.trained or chosen.weights or self.options.table
+        needed = self.options.fallback or chosen.trained or self.options.weights or self.options.table
         self.mode = self.options.training
         if isinstance(model, TorchTrace) and not needed:
             # It is compared with the module in the mode in which that was traced.
@@ -185,15 +171,15 @@ class _Reader:
             UsageError: there is no example, it does not fit, or a size cannot differ.
         """
         traced = self.traced
-        if traced.program is not None and not self.args and not self.kwargs:
-            self.flat = traced._example
-            return
-        if traced.program is None and not self.args and not self.kwargs and not _takes_nothing(traced.module):
-            raise UsageError("args is empty: a module or function is traced with example values")
         if traced.program is not None:
-            self.flat = traced.signature.leaves(self.args, self.kwargs)
-            traced.check(self.flat)
+            self.flat = traced._example
+            if self.args or self.kwargs:
+                self.flat = traced.signature.leaves(self.args, self.kwargs)
+                traced.check(self.flat)
             return
+        known = parameters_of(getattr(traced.module, "forward", traced.module))
+        if not self.args and not self.kwargs and (known is None or known.parameters):
+            raise UsageError("args is empty: a module or function is traced with example values")
         self.args, self.kwargs = _ordered(traced.module, self.args, self.kwargs)
         traced.record(self.args, self.kwargs)
         self.flat = traced.signature.leaves(self.args, self.kwargs)
@@ -263,7 +249,6 @@ class _Reader:
                     self.wanted[label] = dict.fromkeys(named_axes, "")
         else:
             self.wanted = self._of_shapes(bound, tensors)
-            self.wanted_shapes = self.wanted
         dim = torch.export.Dim
 
         def sizes(leaf: Any) -> Any:
@@ -304,7 +289,7 @@ class _Reader:
         for label, leaf in zip(self._labels(), self.flat, strict=True):
             fake = self.traced.signature.fakes().get(label)
             for axis in dynamic_axes(self.wanted, label, leaf):
-                if isinstance(fake, torch.Tensor) and not _differs(fake.shape[axis]):
+                if isinstance(fake, torch.Tensor) and fixed_size(fake.shape[axis]) is not None:
                     return f"axis {axis} of {label!r}"
         return ""
 
@@ -323,9 +308,7 @@ class _Reader:
         feeds = signature.feeds(self.flat)
         examples = {n: stored(t) for n, t in zip([*names, *beside], [*feeds, *results], strict=True)}
         parameters = {tensor_name(t) or "": stored(t).reshape(t.shape) for t in weights}
-        inputs = []
-        for name, tensor in zip(names, feeds, strict=True):
-            inputs.append(Input(name, dtype_of(tensor), stored(tensor).shape))
+        inputs = [Input(n, dtype_of(t), stored(t).shape) for n, t in zip(names, feeds, strict=True)]
         reads = [key for name in traced.left_out for key in traced._interpreter.read_by(name)[0]]
         outputs = dict(zip([*traced._keys, *reads], graph.outputs, strict=True))
         self._warn()
@@ -337,7 +320,9 @@ class _Reader:
             traced._interpreter.places,
             lambda file: torch.export.save(traced.program, file),
         )
-        source.scalars = frozenset(n for n, shape in self._ports() if shape == ())
+        truth = traced.truth(self.flat)
+        ends = zip([*names, *traced._keys], [*feeds, *truth], strict=True)
+        source.scalars = frozenset(n for n, value in ends if value.shape == ())
         free = self._free() if self.wanted is None else {}
         dynamic, tied = self._sizes(free)
         source.sizes = OpenSizes(
@@ -345,10 +330,10 @@ class _Reader:
             tied=tied,
             resized=against_torch.shapes_that_follow(traced, self.flat, free),
             invalid=partial(against_torch.why_invalid, traced, self.flat),
-            asked=self.wanted_shapes,
+            asked=self.wanted if self.options.axes is None else None,
         )
         if not against_torch.draws_numbers(traced.program) and not self.chosen.trained:
-            source.testcases = self._testcases(cases, source)
+            source.testcases = self._testcases(cases, source, truth)
             source.limits = _limits(source)
         return source
 
@@ -365,7 +350,7 @@ class _Reader:
                 f"the model holds where {conditions}, and fails at other sizes: torch decided a branch by the "
                 "example's"
             )
-        every = not self.chosen.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN
+        every = not self.options.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN
         others = [] if every else [n for n in self.traced.left_out.values() if not self.chosen.whole(n)]
         if places := dict.fromkeys(f"{name_of_target(n.target)} ({place_of(n)})" for n in others):
             said.append(
@@ -380,24 +365,17 @@ class _Reader:
         with _in_mode(owner, self.mode), quiet():
             return self.traced.truth(self.flat)
 
-    def _ports(self) -> list[tuple[str, tuple[int, ...] | None]]:
-        """Names and shapes of inputs and outputs; numbers have no axes."""
-        traced = self.traced
-        truth = [x.shape for x in traced.truth(self.flat)]
-        inputs = zip(traced.signature.input_names(), traced.signature.feeds(self.flat), strict=True)
-        return [(n, t.shape) for n, t in inputs] + list(zip(traced._keys, truth, strict=True))
-
     def _sizes(self, free: Mapping[Any, Any]) -> tuple[dict[str, dict[int, str]], dict[tuple[str, int], str]]:
         """Names of the sizes that the trace leaves open, and which of them are one and the same; see `_free`."""
         dynamic: dict[str, dict[int, str]] = {}
         tied: dict[tuple[str, int], str] = {}
         names: dict[str, str] = {}
         for name, fake in self.traced.signature.graph_inputs():
-            for axis, n in enumerate(getattr(fake, "shape", ())):
-                if _differs(n):
-                    symbol = str(free.get(n.node.expr, n.node.expr))
+            for axis, expression in open_sizes_in(fake):
+                if not expression.is_number:
+                    symbol = str(free.get(expression, expression))
                     tied[name, axis] = symbol
-                    if self.wanted is not None or all(s in free for s in n.node.expr.free_symbols):
+                    if self.wanted is not None or all(s in free for s in expression.free_symbols):
                         dynamic.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
         return dynamic, tied
 
@@ -432,14 +410,14 @@ class _Reader:
         state = owner.state_dict() if isinstance(owner, torch.nn.Module) else self.traced.program.state_dict
         return list(state)
 
-    def _testcases(self, cases: Sequence[Mapping[str, Array]] | None, source: ExportSource) -> list[Testcase]:
+    def _testcases(
+        self, cases: Sequence[Mapping[str, Array]] | None, source: ExportSource, truth: Sequence[Array]
+    ) -> list[Testcase]:
         """Return the example with torch's results, or what a file has recorded."""
-        traced = self.traced
-        dtypes = {i.name: i.dtype for i in source.inputs}
-        truth = dict(zip(traced._keys, traced.truth(self.flat), strict=True))
-        dtypes |= {n + EXPECT: array_dtype_of(v) for n, v in truth.items()}
+        expects = {n + EXPECT: v for n, v in zip(self.traced._keys, truth, strict=True)}
+        dtypes = {i.name: i.dtype for i in source.inputs} | {n: array_dtype_of(v) for n, v in expects.items()}
         if cases is None:
-            cases = [{**source.examples, **{n + EXPECT: v for n, v in truth.items()}}]
+            cases = [{**source.examples, **expects}]
         testcases = []
         for case in cases:
             arrays = {
@@ -447,20 +425,6 @@ class _Reader:
             }
             testcases.append(Testcase(arrays, {n: dtypes[n] for n in arrays}))
         return testcases
-
-
-def _differs(size: Any) -> bool:
-    """Return whether torch left a size open; one that it found to be fixed may still be a symbol."""
-    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
-
-
-def _takes_nothing(function: Callable[..., Any]) -> bool:
-    called = getattr(function, "forward", function)
-    try:
-        parameters = inspect.signature(called).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return not parameters
 
 
 def _ordered(
@@ -471,13 +435,13 @@ def _ordered(
     Raises:
         UsageError: the function does not take them.
     """
-    called = modules.named_alone(modules.as_module(function), kwargs).forward
+    known = parameters_of(named_alone(as_module(function), kwargs).forward)
+    if known is None:
+        return args, kwargs
     try:
-        bound = inspect.signature(called).bind(*args, **kwargs)
+        bound = known.bind(*args, **kwargs)
     except TypeError as e:
         raise UsageError(f"args does not fit the model: {e}") from None
-    except ValueError:
-        return args, kwargs
     if kwargs:
         bound.apply_defaults()
     return bound.args, bound.kwargs

@@ -11,6 +11,7 @@ from ..base.errors import UnsupportedError, UsageError
 from .against_torch import Axes, Trace
 from .exporting import name_of_target
 from .registry import DATA_SIZED
+from .signature import open_sizes_in
 
 _PUTS = ("aten.index_put.default", "aten._unsafe_index_put.default")
 
@@ -66,8 +67,8 @@ def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any],
     axes = {
         (places[id(value)], axis)
         for _, value, fake in traced.signature.inputs(traced.signature.leaves(args, kwargs))
-        for axis, n in enumerate(getattr(fake, "shape", ()))
-        if isinstance(n, torch.SymInt) and n.node.expr.free_symbols & symbols and id(value) in places
+        for axis, size in open_sizes_in(fake)
+        if size.free_symbols & symbols and id(value) in places
     }
     return frozenset(axes) or every
 

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -180,9 +180,7 @@ def values_of_call(
     for name, value, fake in signature.inputs(flat):
         if isinstance(fake, torch.Tensor) and not isinstance(value, torch.Tensor):
             raise InputError(f"the input {name!r} must be a tensor, found {value!r:.80}")
-    inputs = {
-        key: part for name, value, _ in signature.inputs(flat) for key, part in _array_parts(name, value)
-    }
+    inputs = _input_arrays(signature, flat)
     got = run_program(callable_of(signature.program), signature, args, kwargs)
     return {**inputs, **{n + EXPECT: v for n, v in got.items()}}
 
@@ -200,21 +198,23 @@ def run_program(
             leaves = pytree.tree_leaves(module(*args, **kwargs))
     except Exception as e:
         raise EngineError(f"torch fails: {type(e).__name__}: {str(e).strip()[:300]}") from e
-    specs = signature.user_outputs()
-    kept = [v for v, s in zip(leaves, specs, strict=True) if not hasattr(s.arg, "value")]
+    kept = signature.of_graph(leaves)
     for why in (no_numbers(v) for v in kept if isinstance(v, torch.Tensor)):
         if why:
             raise EngineError(f"torch's result is {why}")
-    values = [part for value in kept for _, part in _array_parts("", value)]
-    return dict(zip(signature.output_names(), values, strict=True))
+    return dict(zip(signature.output_names(), map(_array, kept), strict=True))
 
 
-def _array_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
-    """Yield a leaf as arrays, in float32 for types that numpy lacks."""
-    if not isinstance(value, (torch.Tensor, int, float, bool)):
-        return
+def _array(value: torch.Tensor | float) -> Array:
+    """Return a tensor or number as an array, in float32 for types that numpy lacks."""
     tensor = torch.as_tensor(value).detach().cpu().resolve_neg()
-    yield name, np.array((tensor if tensor.dtype in IN_NUMPY else tensor.float()).numpy())
+    return np.array((tensor if tensor.dtype in IN_NUMPY else tensor.float()).numpy())
+
+
+def _input_arrays(signature: Signature, flat: Sequence[Any]) -> dict[str, Array]:
+    """Return the tensors and numbers among the leaves of a call's arguments as arrays, by name."""
+    leaves = ((name, value) for name, value, _ in signature.inputs(flat))
+    return {name: _array(v) for name, v in leaves if isinstance(v, (torch.Tensor, int, float))}
 
 
 def arguments(signature: Signature, arrays: Mapping[str, Array]) -> tuple[Any, Any]:
@@ -276,7 +276,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
     program, kept = _opened(file, path)
     args, kwargs = program.example_inputs or ((), {})
     signature = Signature(program)
-    cases = kept.cases if kept is not None else _examples(signature, args, kwargs)
+    cases = kept.cases if kept is not None else [_input_arrays(signature, signature.leaves(args, kwargs))]
     limits = kept.limits if kept is not None else {}
     try:
         bundle = _read(program, args, kwargs, cases, limits)
@@ -291,7 +291,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
     )
     if kept is not None and kept.accepted:
         bundle.record = {"record": 1, "accepted": kept.accepted}
-    results = {n: _dtype(fake) for n, fake in _results(signature)}
+    results = {n: _dtype(fake) for n, fake in signature.graph_outputs()}
     bundle.testcases = [_typed(case, results) for case in bundle.testcases]
     fakes = signature.graph_inputs()
     bundle.source.file = ProgramFile(
@@ -330,16 +330,6 @@ def _dtype(fake: Any) -> DType | None:
     return array_dtype(torch.empty(0, dtype=kind).numpy())
 
 
-def _examples(
-    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[dict[str, Array]]:
-    """Build a testcase without expected values from the example that a program was exported with."""
-    flat = signature.leaves(args, kwargs)
-    return [
-        {key: part for name, value, _ in signature.inputs(flat) for key, part in _array_parts(name, value)}
-    ]
-
-
 def _limits(
     bundle: Bundle, cases: Sequence[Mapping[str, Array]], tolerances: Mapping[str, float]
 ) -> dict[str, float]:
@@ -366,8 +356,7 @@ def _read(
     signature = traced.signature
     graph = traced.graph(signature.input_names())
     graph.header.magic = f"torch.export {torch.__version__}"
-    examples = signature.inputs(signature.leaves(args, kwargs))
-    fed = {n: part for name, value, _ in examples for n, part in _array_parts(name, value)}
+    fed = _input_arrays(signature, signature.leaves(args, kwargs))
     _add_inputs(graph, fed)
     bundle = Bundle(graph, facts=FileFacts(warnings=list(traced.notes)))
     dtypes = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
@@ -387,7 +376,7 @@ def _read(
     bundle.testcases = [
         c.with_file_values(file_values) for c, file_values in zip(bundle.testcases, cases, strict=True)
     ]
-    ports = [*signature.graph_inputs(), *_results(signature)]
+    ports = [*signature.graph_inputs(), *signature.graph_outputs()]
     bundle.scalars = frozenset(n for n, fake in ports if not getattr(fake, "shape", ()))
     return bundle
 
@@ -398,13 +387,6 @@ def _shaken(x: Any) -> Any:
         return x
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     return torch.from_numpy(shaken(wide.numpy(), torch.finfo(x.dtype).eps)).to(x.dtype)
-
-
-def _results(signature: Signature) -> list[tuple[str, Any]]:
-    """Pair the name of every result with torch's fake value of it."""
-    specs = zip(signature.user_outputs(), signature.output_fakes(), strict=True)
-    fakes = [fake for s, fake in specs if not hasattr(s.arg, "value")]
-    return list(zip(signature.output_names(), fakes, strict=True))
 
 
 def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcase:

@@ -74,8 +74,9 @@ class Scripted(torch.nn.Module):  # type: ignore[misc]
         def forward(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            values = [*bound.arguments.values()]
-            return _Run(self, owner).block(graph, [_Object(owner, "")] * (owner is not None) + values)
+            values = [_Object(owner, "")] * (owner is not None) + [*bound.arguments.values()]
+            results = _Run(self).values(graph, values)
+            return results[0] if len(results) == 1 else tuple(results)
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         self.forward = forward
@@ -153,23 +154,16 @@ class _Run:
 
     Args:
         module: what is called.
-        owner: the script's own module.
         outer: the values that are known around a branch or the body of a loop.
     """
 
-    def __init__(self, module: Scripted, owner: Any, outer: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, module: Scripted, outer: Mapping[str, Any] | None = None) -> None:
         self.module = module
-        self.owner = owner
         self.env: dict[str, Any] = dict(outer or {})
         self.roots: dict[str, str] = {}
 
-    def block(self, block: Any, inputs: Sequence[Any]) -> Any:
-        """Go through a graph; what it returns, one value alone as itself."""
-        results = self.values(block, inputs)
-        return results[0] if len(results) == 1 else tuple(results)
-
     def values(self, block: Any, inputs: Sequence[Any]) -> list[Any]:
-        """Go through a block; its results."""
+        """Go through a graph or a block; its results."""
         for value, one in zip(block.inputs(), inputs, strict=True):
             self.env[value.debugName()] = one
         for node in block.nodes():
@@ -408,10 +402,8 @@ class _Run:
 
         # What a branch leaves open, as after a break, nobody reads; it has the form that the other one gives it.
         left = [k for k, v in enumerate(block.outputs()) if v.node().kind() == "prim::Uninitialized"]
-        filled = (
-            _Run(self.module, self.owner, known()).values(other, ()) if other is not None and left else []
-        )
-        run = _Run(self.module, self.owner, known())
+        filled = _Run(self.module, known()).values(other, ()) if other is not None and left else []
+        run = _Run(self.module, known())
         results = run.values(block, values)
         results = [filled[k] if filled and k in left else v for k, v in enumerate(results)]
         results += [run.env[n] for n in written]

@@ -83,8 +83,7 @@ class Signature:
 
     def numbers(self) -> dict[str, Any]:
         """Return the arguments that are not tensors, with their values when the module was traced."""
-        constant = torch.export.graph_signature.ConstantArgument
-        return {s.arg.name: s.arg.value for s in self.user_inputs() if isinstance(s.arg, constant)}
+        return {s.arg.name: s.arg.value for s in self.user_inputs() if _is_constant(s)}
 
     def inputs(self, flat: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
         """Yield name, value and torch's fake value of every leaf of a call's arguments."""
@@ -107,14 +106,7 @@ class Signature:
 
     def input_shapes(self) -> list[tuple[int | None, ...]]:
         """List the shapes of the graph's inputs, None for sizes that may differ."""
-
-        def fixed(n: Any) -> int | None:
-            if isinstance(n, int):
-                return n
-            # One that torch found to be fixed is still a symbolic number.
-            return int(n.node.expr) if n.node.expr.is_number else None
-
-        return [tuple(map(fixed, getattr(fake, "shape", ()))) for _, fake in self.graph_inputs()]
+        return [tuple(map(fixed_size, getattr(fake, "shape", ()))) for _, fake in self.graph_inputs()]
 
     def feeds(self, flat: Sequence[Any]) -> list[Tensor]:
         """Build tensors with the names of the program's inputs.
@@ -123,9 +115,8 @@ class Signature:
             InputError: an argument that the traced program cannot take.
         """
         tensors: list[Tensor] = []
-        specs = {s.arg.name: s for s in self.user_inputs()}
+        constants = self.numbers()
         for name, value, fake in self.inputs(flat):
-            spec = specs[name]
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
@@ -136,9 +127,9 @@ class Signature:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
                 tensors.append(Tensor(np.asarray(int(value), np.int32), name=name))
-            elif hasattr(spec.arg, "value") and not _same_constant(value, spec.arg.value):
+            elif name in constants and not _same_constant(value, constants[name]):
                 raise InputError(
-                    f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
+                    f"argument {name!r} is {value!r}, but it was {constants[name]!r} when the module was traced, and "
                     "what is not a tensor is a constant of the graph; trace again"
                 )
         return tensors
@@ -150,13 +141,19 @@ class Signature:
 
     def output_names(self) -> list[str]:
         """Name the results that are values of the graph: their path in what the module returns."""
-        leaves = self.user_outputs()
         # Caches of transformers are put together from tensors alone.
         marks = [torch.empty([1] * getattr(fake, "ndim", 0)) for fake in self.output_fakes()]
         paths = [path for path, _ in pytree.tree_flatten_with_path(self.nested(marks))[0]]
-        kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
-        names = [_label(paths[i]) for i in kept]
-        return names if len(kept) != 1 or names[0] != "" else ["output"]
+        names = [_label(path) for path in self.of_graph(paths)]
+        return names if names != [""] else ["output"]
+
+    def graph_outputs(self) -> list[tuple[str, Any]]:
+        """Pair the name of every result that is a value of the graph with torch's fake value of it."""
+        return list(zip(self.output_names(), self.of_graph(self.output_fakes()), strict=True))
+
+    def of_graph(self, leaves: Sequence[Any]) -> list[Any]:
+        """Select from what stands for each result that of the values of the graph, leaving out constants."""
+        return [v for s, v in zip(self.user_outputs(), leaves, strict=True) if not _is_constant(s)]
 
     def output_fakes(self) -> list[Any]:
         """Return torch's fake value of each result."""
@@ -170,11 +167,9 @@ class Signature:
     def kept(self, results: Sequence[Any]) -> list[Any]:
         """Select the user's results from those that the output node lists, as tensors."""
         specs = self.program.graph_signature.output_specs
-        kinds = torch.export.graph_signature.OutputKind
+        user = torch.export.graph_signature.OutputKind.USER_OUTPUT
         kept: list[Any] = []
-        for spec, value in zip(specs, results, strict=True):
-            if spec.kind != kinds.USER_OUTPUT or _is_constant(spec):
-                continue
+        for value in self.of_graph([v for s, v in zip(specs, results, strict=True) if s.kind == user]):
             if type(value) is TracedInt:
                 # Torch's own exporter gives sizes in 64 bits, too.
                 kept.append(as_tensor(value, "int64"))
@@ -211,6 +206,20 @@ class Signature:
         for key, value, fake in self.inputs(flat):
             if isinstance(fake, torch.Tensor):
                 _check_tensor(key, value, fake)
+
+
+def fixed_size(n: Any) -> int | None:
+    """Return a size as a number, None where it may differ; one that torch found to be fixed may still be a symbol."""
+    if isinstance(n, int):
+        return n
+    return int(n.node.expr) if n.node.expr.is_number else None
+
+
+def open_sizes_in(fake: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the axes of one of torch's fake values whose sizes are symbols, and its expressions for these sizes."""
+    for axis, n in enumerate(getattr(fake, "shape", ())):
+        if isinstance(n, torch.SymInt):
+            yield axis, n.node.expr
 
 
 def _children(spec: Any) -> list[Any]:

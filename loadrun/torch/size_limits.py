@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Any
 
-import torch
-
 from ..base.errors import InputError
 from .against_torch import Place, Trace, errors_at, open_sizes
 from .guards import Condition, axes_of, breaking, broken, compared, conditions_of, sizes_of
+from .signature import open_sizes_in
 
 _TRIES = 4
 """Sets of sizes that are tried for each condition on sizes."""
@@ -30,13 +29,10 @@ class SizeOneError(InputError):
 
 def never_one(traced: Trace) -> frozenset[Any]:
     """Return the symbols of sizes that may not be 1, since torch and the graph differ there."""
-    symbols = {s: n for s, n in open_sizes(traced).items() if n != 1}
-    alone = frozenset(s for s in symbols if errors_at(traced, {**open_sizes(traced), s: 1}))
-    if (
-        alone
-        or len(symbols) < 2
-        or not errors_at(traced, {**open_sizes(traced), **dict.fromkeys(symbols, 1)})
-    ):
+    sizes = open_sizes(traced)
+    symbols = [s for s, n in sizes.items() if n != 1]
+    alone = frozenset(s for s in symbols if errors_at(traced, {**sizes, s: 1}))
+    if alone or len(symbols) < 2 or not errors_at(traced, {**sizes, **dict.fromkeys(symbols, 1)}):
         return alone
     return frozenset(symbols)
 
@@ -133,12 +129,6 @@ def _elements(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, in
     return math.prod(max(sizes.get(e, 1), 1) for e in set(expressions.values()))
 
 
-def _axes(fake: Any, symbols: frozenset[Any]) -> Iterator[int]:
-    for axis, n in enumerate(getattr(fake, "shape", ())):
-        if isinstance(n, torch.SymInt) and n.node.expr in symbols:
-            yield axis
-
-
 def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> None:
     """Refuse a size of 1 in the arguments of a call.
 
@@ -146,8 +136,8 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
         SizeOneError: a size is 1 that may not be.
     """
     for name, value, fake in traced.signature.inputs(flat):
-        for axis in _axes(fake, symbols):
-            if value.shape[axis] == 1:
+        for axis, size in open_sizes_in(fake):
+            if size in symbols and value.shape[axis] == 1:
                 raise SizeOneError(
                     f"axis {axis} of argument {name!r} has size 1, for which the trace is not valid: torch computes "
                     "something else there than for larger sizes (a squeeze, a branch on the size); trace the module "
@@ -157,4 +147,4 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
 
 def never_a_one(inputs: Iterable[tuple[str, Any]], symbols: frozenset[Any]) -> list[Condition]:
     """Return the conditions that sizes are not 1 which must not be, of inputs by name with torch's fake values."""
-    return [compared(name, axis, "!=", 1) for name, fake in inputs for axis in _axes(fake, symbols)]
+    return [compared(*place, "!=", 1) for place, size in axes_of(inputs).items() if size in symbols]

@@ -75,9 +75,9 @@ def _rounding(function: Callable[..., Any], plain: Callable[..., Any]) -> Callab
     """Wrap rounding to a size."""
 
     def apply(value: Any) -> Any:
-        if isinstance(value, TracedInt) or not isinstance(value, Tensor):
-            return value if isinstance(value, TracedInt) else plain(value)
-        return as_size(function(as_array(value, "float32")))
+        if isinstance(value, TracedInt):
+            return value
+        return as_size(function(as_array(value, "float32"))) if isinstance(value, Tensor) else plain(value)
 
     return apply
 
@@ -95,9 +95,8 @@ def _either(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap arithmetic that sizes do themselves, and 0-d float tensors as arrays."""
 
     def apply(*values: Any) -> Any:
-        if any(isinstance(v, Tensor) for v in values):
-            return plain(*_floats(*values))
-        if any(isinstance(v, float) for v in values) and _followed(*values):
+        fractions = any(isinstance(v, float) for v in values) and _followed(*values)
+        if fractions or any(isinstance(v, Tensor) for v in values):
             return plain(*_floats(*values))
         return plain(*values)
 

@@ -31,6 +31,7 @@ from .exporting import (
     callable_of,
     decided_by_data,
     export,
+    guards_of,
     made_functional,
     refusal,
     submodules,
@@ -326,11 +327,13 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
                     program = self._export(module, args, kwargs)
         nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
         self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
-        self.weights = weights_of(program) if self.selection is not None and self.selection.weights else {}
+        self.weights = (
+            weights_of(program) if self.selection is not None and self.selection.options.weights else {}
+        )
         if problems := unsupported(program, self.left_out):
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program, modules.parameters_of(module))
+        self.signature = Signature(program, modules.parameters_of(module.forward))
         try:
             outputs = self._recorded(module, args, kwargs)
             if self._left_out_besides(nodes):
@@ -349,7 +352,6 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             # A size of one was taken for any other.
             self._follows_one, self.program, self._inner, self.notes = False, None, None, []
             return self._record(args, kwargs)
-        self.compare(outputs, truth)
         try:
             self._hold(outputs, truth, module, args, kwargs)
         except TraceError:
@@ -383,10 +385,12 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         Raises:
             TraceError: they differ, and the trace is to be checked.
         """
+        for name, computed, right in zip(self._keys, outputs, truth, strict=True):
+            self.differences[name] = max(error_between(right, computed), self.differences.get(name, 0.0))
         if against_torch.draws_numbers(self.program):
             return
         errors = against_torch.differing_outputs(self, outputs, truth)
-        self._report(against_torch.beyond_rounding(self, self._example, errors, truth), self._example)
+        self._report(against_torch.beyond_rounding(self, self._example, errors), self._example)
         if self._path_of_example:
             self.notes.append("values decided in Python which way to go: the graph goes the example's way")
         else:
@@ -428,7 +432,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             return
         if self._guards is None:
             with quiet():
-                self._guards = getattr(self.program.module(), "_guards_fn", lambda *_: None)
+                self._guards = guards_of(self.program)
         try:
             self._guards(*flat)
         except (AssertionError, ZeroDivisionError) as error:
@@ -479,7 +483,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             return self._run(self.signature.leaves(args, kwargs))
         except UnsupportedError:
             failed = [n for n in interpreter.failed if n not in self.left_out]
-            if self.selection is None or not self.selection.fallback or not failed:
+            if self.selection is None or not self.selection.options.fallback or not failed:
                 raise
             self.left_out |= {n.name: n for n in self.program.graph_module.graph.nodes if n.name in failed}
             return self._recorded(module, args, kwargs)
@@ -492,9 +496,3 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
     def truth(self, flat: Sequence[Any], *, anew: bool = True) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
         return outputs_of(self, flat, anew=anew)
-
-    def compare(self, computed: Sequence[Array], truth: Sequence[Array]) -> None:
-        """Keep the largest error of every output."""
-        for name, a, b in zip(self._keys, computed, truth, strict=True):
-            error = error_between(b, a)
-            self.differences[name] = max(error, self.differences.get(name, 0.0))

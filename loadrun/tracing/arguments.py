@@ -222,9 +222,8 @@ def slotted(arguments: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
         shape, scalar = access.stored_shape(tensor), access.is_scalar(tensor)
         return Slot(leaf.name, dtype, access.dtype_of(tensor), shape, scalar, access.stored(tensor).copy())
 
-    return tuple(rebuilt(a, slot) for a in arguments.args), {
-        k: rebuilt(v, slot) for k, v in arguments.kwargs.items()
-    }
+    slots: tuple[tuple[Any, ...], dict[str, Any]] = rebuilt((arguments.args, arguments.kwargs), slot)
+    return slots
 
 
 def unmarked(
@@ -235,6 +234,5 @@ def unmarked(
     def unmark(leaf: Any) -> Any:
         return inside[id(leaf)] if isinstance(leaf, Argument) else leaf
 
-    return tuple(rebuilt(a, unmark) for a in arguments.args), {
-        k: rebuilt(v, unmark) for k, v in arguments.kwargs.items()
-    }
+    call: tuple[tuple[Any, ...], dict[str, Any]] = rebuilt((arguments.args, arguments.kwargs), unmark)
+    return call

@@ -33,12 +33,9 @@ from .replay import (
 )
 
 
-def _arguments(session: TraceRecorder | ReplaySession, arguments: CallArguments) -> dict[int, Tensor]:
+def arguments_of(session: TraceRecorder | ReplaySession, arguments: CallArguments) -> dict[int, Tensor]:
     """Make the tensors that stand for a call's arguments inside the function."""
-    inside = {}
-    for a in arguments.tensors:
-        inside[id(a)] = session.argument(a.name, a.tensor)
-    return inside
+    return {id(a): session.argument(a.name, a.tensor) for a in arguments.tensors}
 
 
 def called(function: Callable[..., Any], arguments: CallArguments, inside: Mapping[int, Tensor]) -> Any:
@@ -91,20 +88,17 @@ def record(
     Raises:
         TraceError: the function does what no trace, or no trace with these options, can do again.
     """
+    # A value from outside that is returned is a part of the graph only where the graph runs alone.
+    alone = options.fixed or options.without_host
     recorder = TraceRecorder(
-        options.mode,
-        fixed=options.fixed,
-        symbolic_shape=bool(options.symbolic_shape),
-        alone=options.fixed or options.without_host,
+        options.mode, fixed=options.fixed, symbolic_shape=bool(options.symbolic_shape), alone=alone
     )
     recording = recorder.recording
     recording.graph.exact = options.exact
-    inside = _arguments(recorder, arguments)
+    inside = arguments_of(recorder, arguments)
     try:
         with use(recorder):
             outputs = called(function, arguments, inside)
-        # A value from outside that is returned is a part of the graph only where the graph runs alone.
-        alone = options.fixed or options.without_host
         returned = _outputs(recorder, outputs, alone=alone)
         if options.without_host:
             _check_alone(recording, options, arguments.kwargs)
@@ -222,7 +216,7 @@ def replay(
         compiled.shapes,
         symbolic_shape=bool(options.symbolic_shape),
     )
-    inside = _arguments(session, arguments)
+    inside = arguments_of(session, arguments)
     try:
         with use(session):
             outputs = called(function, arguments, inside)
@@ -286,8 +280,7 @@ def execute(compiled: Compiled, call: CallArguments) -> Any:
     """
     recording = compiled.recording
     _check_arguments(recording, call.tensors, alone=True)
-    feeds = {a.name: access.stored(a.tensor) for a in call.tensors}
-    feeds.update((c.var.name or "", access.stored(c.tensor)) for c in recording.captures if not c.fixed)
+    feeds = feeds_of(recording, call.tensors)
     if compiled.engine is None:
         raise TraceError("a record_only trace computes nothing; dump it, then run the dump")
     values = run(compiled.engine, recording, feeds, compiled.targets)
@@ -304,6 +297,13 @@ def execute(compiled: Compiled, call: CallArguments) -> Any:
     returned = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
     settle(call.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
     return outputs
+
+
+def feeds_of(recording: Recording, arguments: list[Argument]) -> dict[str, Array]:
+    """Return the values of the recorded graph's inputs in a call: of arguments, and of tensors from outside."""
+    feeds = {a.name: access.stored(a.tensor) for a in arguments}
+    feeds.update((c.var.name or "", access.stored(c.tensor)) for c in recording.captures if not c.fixed)
+    return feeds
 
 
 def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:

@@ -13,16 +13,16 @@ from ..base.errors import EngineError, TraceError, TraceWarning
 from ..compare.tolerances import MAXERR, default_maxerr, error_between, magnitude
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
-from ..tensors.access import from_stored, stored, stored_shape
+from ..tensors.access import from_stored, stored_shape
 from ..tensors.naming import here, shown
 from ..tensors.switches import use
 from ..tensors.value import Tensor
 from ..testcase import Bundle, Testcase
 from ..verify.pack.capture import Recorder
 from .arguments import Slot, leaves, marked, rebuilt, stand_in
-from .calls import called
-from .recording import Evaluator, Mode, RecordedOpr, Recording, TraceOptions, TraceRecorder
-from .replay import Compiled
+from .calls import arguments_of, called, feeds_of
+from .recording import RecordedOpr, Recording, TraceOptions, TraceRecorder
+from .replay import Compiled, fed
 
 
 class TracedCode(Protocol):
@@ -64,7 +64,7 @@ def check_method(
     except (EngineError, TraceError) as e:
         raise TraceError(
             f"{name}: the traced graph fails on inputs that the Python code accepts: {e}\n"
-            f"{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+            f"{_cause(mod, method, args, kwargs, truth, again, tolerance)}"
         ) from e
     if len(computed) != len(truth):
         raise TraceError(f"{name}: the Python code returns {len(truth)} tensors, the graph {len(computed)}")
@@ -83,7 +83,7 @@ def check_method(
                 f"{many} of {want.size} elements"
             )
         raise TraceError(
-            f"{name}: {which} {what}\n{_cause(mod, name, method, args, kwargs, truth, again, tolerance)}"
+            f"{name}: {which} {what}\n{_cause(mod, method, args, kwargs, truth, again, tolerance)}"
         )
 
 
@@ -107,7 +107,6 @@ def arrays_of(outputs: Any) -> list[tuple[tuple[Any, ...], Array]]:
 
 def _cause(
     mod: Any,
-    name: str,
     method: TracedCode,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -164,8 +163,8 @@ def _recorded(
 ) -> tuple[Recording, dict[int, Array]]:
     """Return a fresh recording of the method on these inputs, with the values of all its operators."""
     arguments = marked(fresh(args), fresh(dict(kwargs)), tensors_only=method.options.fixed)
-    recorder = _Keeping("eager", fixed=False, symbolic_shape=bool(method.options.symbolic_shape))
-    inside = {id(a): recorder.argument(a.name, a.tensor) for a in arguments.tensors}
+    recorder = _Keeping(bool(method.options.symbolic_shape))
+    inside = arguments_of(recorder, arguments)
     try:
         with use(recorder):
             called(method.__wrapped__, arguments, inside)
@@ -184,8 +183,8 @@ def _resized(method: TracedCode, args: tuple[Any, ...], kwargs: Mapping[str, Any
 class _Keeping(TraceRecorder):
     """A recorder that keeps what every operator computed."""
 
-    def __init__(self, mode: Mode, *, fixed: bool, symbolic_shape: bool) -> None:
-        super().__init__(mode, fixed=fixed, symbolic_shape=symbolic_shape)
+    def __init__(self, symbolic_shape: bool) -> None:
+        super().__init__("eager", fixed=False, symbolic_shape=symbolic_shape)
         self.kept: dict[int, Array] = {}
 
     def _new_tensor(self, kind: Any, var: Any, dtype: Any, scalar: bool, value: Array | None) -> Tensor:
@@ -231,11 +230,7 @@ def _first_numeric(
 ) -> RecordedOpr | None:
     """Return the first operator whose result in the graph differs from what the Python code computed there."""
     arguments = marked(args, kwargs, tensors_only=method.options.fixed).tensors
-    evaluator = Evaluator()
-    for a in arguments:
-        evaluator.values[old.args[a.name].id] = stored(a.tensor)
-    for capture in old.captures:
-        evaluator.values[capture.var.id] = capture.value if capture.fixed else stored(capture.tensor)
+    evaluator = fed(old, feeds_of(old, arguments))
     for entry in old.entries:
         for var in entry.opr.outputs:
             want = values.get(var.id)

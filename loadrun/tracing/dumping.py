@@ -126,9 +126,9 @@ class Dumps(ABC):
             )
         names = naming.output_names_of(structure, outs, paths, output_names)
         graph, known = subgraph(recording.graph, outs)
-        graph.input_order = tuple(naming.input_names(recording, arg_names).values())
-        _check_inference(graph)
         inputs = naming.input_names(recording, arg_names)
+        graph.input_order = tuple(inputs.values())
+        _check_inference(graph)
         graph.integers = tuple(inputs[old] for old in self.integers)
         for old, new in inputs.items():
             var = known.get(recording.args[old].id)

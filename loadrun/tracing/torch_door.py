@@ -45,11 +45,5 @@ def is_torch_source(value: Any, examples: Iterable[Any]) -> bool:
     """
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value).endswith(".pt2")
-    if is_torch_callable(value):
-        return True
-    torch = sys.modules.get("torch")
-    if torch is None or not callable(value):
-        return False
-    if type(value).__module__ == "loadrun.torch.traced":
-        return True
-    return any(isinstance(leaf, torch.Tensor) for _, leaf in leaves([*examples]))
+    traced = type(value).__module__ == "loadrun.torch.traced"
+    return is_torch_callable(value) or (callable(value) and (traced or is_torch_call(value, *examples)))

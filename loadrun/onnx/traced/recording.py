@@ -375,17 +375,8 @@ def _finish(
     whole: Graph, ends: Sequence[tuple[Var, str | None]], fed: Mapping[str, Var], source: Graph
 ) -> Graph:
     """Return the graph of some outputs, each a variable of its own, with all inputs of the source."""
+    graph = make_loadable(subgraph(whole, [var for var, _ in ends])[0])
     taken: set[int] = set()
-    outs: list[Var] = []
-    for var, name in ends:
-        if name is not None and (var.owner.type == "Host2DeviceCopy" or var.id in taken):
-            (var,) = whole.add("Identity", inputs=[var])
-        taken.add(var.id)
-        if name is not None:
-            var.name = None
-        outs.append(var)
-    graph = make_loadable(subgraph(whole, outs)[0])
-    taken = set()
     for i, (_, name) in enumerate(ends):
         var = graph.outputs[i]
         if name is not None and (var.owner.type == "Host2DeviceCopy" or var.id in taken):

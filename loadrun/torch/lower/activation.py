@@ -10,6 +10,7 @@ from ...layers.shared import nn as build
 from ...layers.shared.sizes import per_channel
 from ..call import FxCall, as_array, as_tensor, axis_of, is_number
 from ..registry import UnsupportedCallError, aten
+from .elementwise import clamp
 
 _OWN: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
@@ -62,9 +63,7 @@ def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
     """Clamp between two bounds."""
     if is_number(low, 0) and is_number(high, 6) and call.dtype.kind == "f":
         return F.relu6(as_tensor(x, call.dtype))
-    return np.minimum(
-        np.maximum(as_array(x, call.dtype), as_array(low, call.dtype)), as_array(high, call.dtype)
-    )
+    return clamp(call, x, low, high)
 
 
 @aten("aten.elu.default")

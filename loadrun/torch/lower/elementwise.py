@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ...graph import params as P
-from ...layers import emit, emit as e
+from ...layers import emit as e
 from ..call import FxCall, as_array, as_tensor, is_number
 from ..registry import UnsupportedCallError, aten
 
@@ -223,16 +223,12 @@ def nextafter(call: FxCall, x: Any, y: Any) -> Any:
     return np.where(x == y, y, moved)
 
 
-CASTS = tuple(
-    """
+@aten(
+    *"""
     aten._to_copy.default aten.to.dtype aten.to.dtype_layout aten.to.device aten.to.other
     aten.type_as.default prims.convert_element_type.default aten._to_dense.default aten.to_dense.default
     """.split()
 )
-"""Calls that change at most the dtype."""
-
-
-@aten(*CASTS)
 def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     """Convert the values to another dtype."""
     if options.get("layout") is not None and str(options["layout"]) != "torch.strided":
@@ -288,7 +284,7 @@ def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
         return (
             function(x)
             if np.dtype(x.dtype).kind == "f" or function is np.signbit
-            else function(as_array(emit.as_float(as_tensor(x))))
+            else function(as_array(e.as_float(as_tensor(x))))
         )
 
     return lowered

@@ -13,7 +13,7 @@ from ..sizes import as_size
 from .shape import bounds
 
 
-def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+def subscript(indices: Any, fakes: Any) -> tuple[Any, ...]:
     """Convert torch's list of indices to a subscript: None is a whole axis, booleans are masks."""
     result: list[Any] = []
     for index, fake in zip(indices, fakes, strict=True):
@@ -31,7 +31,7 @@ def index(call: FxCall, x: Any, indices: Any) -> Any:
     """Index by tensors and masks, as numpy does."""
     if not call.shape_of(0):
         raise UnsupportedCallError("indexing a tensor without axes")
-    return as_array(x)[subscript(indices, call.fakes[1], call.shape_of(0))]
+    return as_array(x)[subscript(indices, call.fakes[1])]
 
 
 @aten("aten.index_select.default")
@@ -43,7 +43,7 @@ def index_select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     return np.take(as_array(x), places, axis=axis_of(dim, len(call.shape_of(0))))
 
 
-def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
+def places(ndim: int, dim: int, index: Any) -> tuple[Any, ...]:
     """Build the subscript for an index along one axis: every other axis counts up."""
     index = as_array(index, "int32")
     result: list[Any] = []
@@ -51,7 +51,7 @@ def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[
         if axis == dim:
             result.append(index)
             continue
-        column = [1] * len(shape)
+        column = [1] * ndim
         column[axis] = -1
         result.append(as_array(e.reshape(e.arange(n), column)))
     return tuple(result)
@@ -66,7 +66,7 @@ def gather(call: FxCall, x: Any, dim: int, index: Any, *, sparse_grad: bool = Fa
         return e.broadcast(as_tensor(x), as_tensor(index).shape) if call.shape_of(2) else as_tensor(x)
     if not call.shape_of(2):
         return as_array(x).reshape((-1,))[as_array(index, "int32").reshape((1,))].reshape(())
-    return as_array(x)[places(call, shape, axis_of(dim, len(shape)), index)]
+    return as_array(x)[places(len(shape), axis_of(dim, len(shape)), index)]
 
 
 @aten("aten.embedding.default")
@@ -187,7 +187,7 @@ def _copied(x: Any, dtype: Any) -> Any:
 def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """Replace elements, or add to them, at indices and masks."""
     result = _copied(x, call.dtype)
-    where = subscript(indices, call.fakes[1], call.shape_of(0))
+    where = subscript(indices, call.fakes[1])
     if accumulate and any(i.dtype == np.bool_ for i in where if not isinstance(i, slice)):
         # A mask selects an element once.
         added = _copied(e.full(as_tensor(0, call.dtype), as_tensor(x).shape), call.dtype)
@@ -262,7 +262,7 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
             else as_array(source, call.dtype)
         )
         return as_array(x) + value if add else value
-    where = places(call, shape, axis_of(dim, len(shape)), index)
+    where = places(len(shape), axis_of(dim, len(shape)), index)
     result = _copied(x, call.dtype)
     values = as_array(source, call.dtype)
     if not _is_number(source):
@@ -321,7 +321,7 @@ def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind:
     if any(isinstance(n, int) and n == 0 for n in map(_fixed, sizes)):
         result = x
     elif kind in ("sum", "mean"):
-        result = _totals(call, x, axis, index, values, kind, include)
+        result = _totals(x, axis, index, values, kind, include)
     else:
         part = x[region]
         x[region] = _extremes(part, axis, index, values, kind, include)
@@ -333,8 +333,8 @@ def _fixed(n: Any) -> Any:
     return n if type(n) is int else None
 
 
-def _totals(call: FxCall, x: Any, axis: int, index: Any, values: Any, kind: str, include: bool) -> Any:
-    where = places(call, tuple(as_tensor(x).shape), axis, index)
+def _totals(x: Any, axis: int, index: Any, values: Any, kind: str, include: bool) -> Any:
+    where = places(as_tensor(x).ndim, axis, index)
     total, count = np.zeros_like(x), np.zeros_like(as_array(x, "int32"))
     np.add.at(total, where, values)
     np.add.at(count, where, np.ones_like(index))

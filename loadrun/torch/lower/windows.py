@@ -32,26 +32,6 @@ def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor
     return e.add_axes(image, [0]) if single else image, filters, flat, single
 
 
-def convolved(
-    call: FxCall,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    pads: Sequence[tuple[int, int]],
-    dilation: Any,
-    groups: int,
-) -> Any:
-    """Convolve (N, C, ...) or (C, ...)."""
-    x, weight, bias, single = _parts(call, x, weight, bias)
-    kernel = static_shape(weight)[2:]
-    n = len(kernel)
-    window = WindowGeometry(kernel, many(call, stride, n), many(call, dilation, n), pads)
-    (groups,) = call.static([groups], "the number of groups")
-    y = build.convolved(x, weight, window, groups, bias)
-    return e.drop_axes(y, [0]) if single else y
-
-
 @aten(*(f"aten.conv{n}d.{overload}" for n in (1, 2, 3) for overload in ("default", "padding")))
 def conv(
     call: FxCall,
@@ -64,14 +44,19 @@ def conv(
     groups: int = 1,
 ) -> Any:
     """Apply MegEngine's convolutions; "same" pads one more at the end where the total is odd."""
-    n = len(call.shape_of(1)) - 2
+    x, weight, bias, single = _parts(call, x, weight, bias)
+    kernel = static_shape(weight)[2:]
+    n = len(kernel)
+    steps, spread = many(call, stride, n), many(call, dilation, n)
     if padding == "same":
-        kernel = call.static(call.shape_of(1)[2:], "the size of a filter")
-        total = [d * (k - 1) for d, k in zip(many(call, dilation, n), kernel, strict=True)]
+        sizes = call.static(call.shape_of(1)[2:], "the size of a filter")
+        total = [d * (k - 1) for d, k in zip(spread, sizes, strict=True)]
         pads = [(t // 2, t - t // 2) for t in total]
     else:
         pads = [(p, p) for p in many(call, 0 if padding == "valid" else padding, n)]
-    return convolved(call, x, weight, bias, stride, pads, dilation, groups)
+    (groups,) = call.static([groups], "the number of groups")
+    y = build.convolved(x, weight, WindowGeometry(kernel, steps, spread, pads), groups, bias)
+    return e.drop_axes(y, [0]) if single else y
 
 
 @aten("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
