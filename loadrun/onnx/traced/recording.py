@@ -375,6 +375,9 @@ def _finish(
     whole: Graph, ends: Sequence[tuple[Var, str | None]], fed: Mapping[str, Var], source: Graph
 ) -> Graph:
     """Return the graph of some outputs, each a variable of its own, with all inputs of the source."""
+    for var, name in ends:
+        if name is not None and var.owner.type != "Host2DeviceCopy":
+            var.name = None
     graph = make_loadable(subgraph(whole, [var for var, _ in ends])[0])
     taken: set[int] = set()
     for i, (_, name) in enumerate(ends):
