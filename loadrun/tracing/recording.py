@@ -31,6 +31,7 @@ from ..tensors.access import (
     set_stored,
     stored,
     tensor_name,
+    variable_of,
 )
 from ..tensors.applying import execute as compute_once, first_draws
 from ..tensors.naming import Place, here, prefix, shown, title
@@ -166,7 +167,8 @@ class RunningTrace(Session):
 
     def fluid(self, tensor: Tensor) -> bool:
         """Return whether the data may decide how large a tensor is."""
-        return recorded_variable(tensor).id in self.recording.fluid
+        var = variable_of(tensor)
+        return var is not None and var.id in self.recording.fluid
 
     def varies(self, tensor: Tensor, axis: int) -> bool:
         """Return whether the size of a tensor along an axis may differ in another call."""

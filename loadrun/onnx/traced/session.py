@@ -21,6 +21,7 @@ from ...tensors.access import (
     set_name,
     set_stored,
     stored,
+    stored_shape,
     variable_of,
 )
 from ...tensors.convert import shape_tensor
@@ -171,8 +172,9 @@ class Session(TraceRecorder):
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor; where data decide it, of some data that have an element along every axis."""
-        var = recorded_variable(tensor)
-        known = self.recording.known.shapes
+        var, known = variable_of(tensor), self.recording.known.shapes
+        if var is None:
+            return stored_shape(tensor)
         if var.id not in known:
             value = self.evaluator.value(var)
             if 0 in value.shape and value.size == 0:
