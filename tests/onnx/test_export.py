@@ -132,6 +132,15 @@ def test_numpy_functions() -> None:
     np.testing.assert_allclose(run(made, x=x)[0], np.tanh(x) @ x.T + np.maximum(x, 0).sum(), rtol=1e-5)
 
 
+def test_a_product_whose_columns_are_taken_apart() -> None:
+    points = np.random.default_rng(0).random((3, 4, 5), np.float32)
+    matrices = np.random.default_rng(1).random((2, 3, 3), np.float32)
+    made = export(lambda m: np.einsum("nij,jhw->nihw", m, points), (matrices,), input_names=["m"])
+    (result,) = loadrun.run(loadrun.load(made.data), {"m": matrices})
+    expected = np.einsum("nij,jhw->nihw", *(v.astype("f8") for v in (matrices, points)))
+    np.testing.assert_allclose(np.asarray(result[made.output_names[0]]), expected, rtol=1e-6)
+
+
 def test_a_bundle_takes_values_by_name_and_by_place() -> None:
     bundle = loadrun.load("fixtures/nets/mlp.mge")
     data = RNG.standard_normal((5, 20)).astype("f4")

@@ -367,10 +367,10 @@ def _stacked(w: OnnxWriter, opr: Opr) -> str | None:
         return _stacks(w, product, first, second, out)
     if a.owner.type != "ReshapeV1" or p.transposeA or w.rank(out) < 2 or opr.inputs[1].id in w.decided:
         return None
-    rows, width = a.owner.inputs[0], w.shape(a)[-1]
+    rows, width, columns = a.owner.inputs[0], w.shape(a)[-1], w.shape(x)[-1]
     if w.rank(rows) > 1 and _same(w, rows, out, 1) and w.shape(rows)[-1] == width:
         data = w.name(rows)
-    elif w.value(opr.inputs[1]) is not None and width is not None:
+    elif width is not None and w.value(opr.inputs[1]) is not None and w.shape(out)[-1] == columns:
         data = w.reshape(w.name(rows), [*w.split_dims(opr.inputs[1])[:-1], width])
     else:
         return None
