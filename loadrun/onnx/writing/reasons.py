@@ -5,7 +5,6 @@ from ...ops.catalog import CATALOG
 _RANDOM = """
 UniformRNGV1 GaussianRNGV1 ExponentialRNG GammaRNG BetaRNG PoissonRNG PermutationRNG ShuffleRNG MultinomialRNG
 """
-_PLACED = "WarpPerspectiveV2 WarpAffineV2 RemapV1 ROIAlignV1 ROIPooling DeformablePSROIPoolingForward"
 _REASONS = {
     "AssertEqual": "checks are not part of the model; what they expect becomes test data sets",
     "AddUpdate": "it changes a weight; ONNX's graphs do not keep state",
@@ -17,7 +16,7 @@ _REASONS = {
     "MatrixInverse": "ONNX has no inverse of a matrix",
     **dict.fromkeys(_RANDOM.split(), "its random numbers are others in every run of another runtime"),
     **dict.fromkeys(
-        _PLACED.split(), "it reads pixels at computed positions, which ONNX's operators place otherwise"
+        ("ROIPooling", "DeformablePSROIPoolingForward"), "the pixels of its bins are decided by data"
     ),
 }
 _CATEGORIES = {

@@ -31,7 +31,7 @@ Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = """
-    io elemwise elemwise_multi shape indexing reduce layers windows joined quantization formulas
+    io elemwise elemwise_multi shape indexing reduce layers windows joined quantization formulas pixels
 """
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES.split()]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)

@@ -38,9 +38,12 @@ def pixels_of(image: Array, mode: P.BorderMode = P.BorderMode.CONSTANT, fill: fl
 
 
 def _inside(at: Array, size: int, mode: P.BorderMode) -> Array:
-    """Return the pixel that stands for a position outside; the nearest one for a border of one value."""
     # NaN positions may read any pixel: their weights are NaN.
-    at = np.clip(np.nan_to_num(at), -(2.0**31), 2.0**31).astype(np.int64)
+    return inside(np.clip(np.nan_to_num(at), -(2.0**31), 2.0**31).astype(np.int64), size, mode)
+
+
+def inside(at: Array, size: int, mode: P.BorderMode) -> Array:
+    """Return the pixel that stands for a position outside; the nearest one for a border of one value."""
     if mode == P.BorderMode.WRAP:
         return at % size
     if mode == P.BorderMode.REFLECT:
@@ -157,7 +160,7 @@ def _opencv(planes: Array, layout: P.Format) -> bool:
     return layout == P.Format.NHWC and planes.shape[4] in (1, 2, 3)
 
 
-def _warped_points(size: Array | tuple[int, ...]) -> Array:
+def warped_points(size: Array | tuple[int, ...]) -> Array:
     """Give the output's pixels as columns (x, y, 1) of shape [3, OH, OW]."""
     oh, ow = (int(n) for n in np.reshape(size, -1))
     y, x = np.mgrid[:oh, :ow].astype(np.float64)
@@ -175,7 +178,7 @@ def warp_perspective(c: Call, *args: Array) -> Array | None:
     known = (which >= 0) & (which < len(planes))
     if p.imode != P.InterpolationMode.LINEAR or opencv or not planes.size or not len(mat) or not known.all():
         return None
-    x, y, z = np.moveaxis(np.einsum("nij,jhw->nihw", mat, _warped_points(args[-1])), 1, 0)
+    x, y, z = np.moveaxis(np.einsum("nij,jhw->nihw", mat, warped_points(args[-1])), 1, 0)
     out = [
         _warped(planes[i], b, a, p.bmode, p.border_val) for i, a, b in zip(which, x / z, y / z, strict=True)
     ]
@@ -188,7 +191,7 @@ def warp_affine(c: Call, x: Array, mat: Array, out_shape: Array) -> Array | None
     planes = as_planes(x, p.format)
     if p.imode != P.InterpolationMode.LINEAR or _opencv(planes, p.format) or not planes.size:
         return None
-    at = np.einsum("nij,jhw->nihw", mat, _warped_points(out_shape))
+    at = np.einsum("nij,jhw->nihw", mat, warped_points(out_shape))
     out = [
         _warped(image, b, a, p.border_mode, p.border_val) for image, (a, b) in zip(planes, at, strict=True)
     ]
@@ -216,7 +219,7 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array] | None:
     known = (rois[:, 0] > -1) & (rois[:, 0] < len(x))
     if not p.sample_height * p.sample_width or not x.size or not len(rois) or not known.all():
         return None
-    ys, xs = _region_samples(p, rois)
+    ys, xs = region_samples(p, rois)
     bins = []
     for image, y, at in zip(rois[:, 0].astype(np.int64), ys, xs, strict=True):
         rows, cols = np.broadcast_arrays(y[:, None, :, None], at[None, :, None, :])
@@ -228,7 +231,7 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array] | None:
     return samples.mean(-1), np.zeros(samples.shape[:-1], np.int32)
 
 
-def _region_samples(p: P.ROIAlign, rois: Array) -> tuple[Array, Array]:
+def region_samples(p: P.ROIAlign, rois: Array) -> tuple[Array, Array]:
     """Return the rows and the columns of the samples in every bin, each [regions, bins, samples]."""
     corners = rois[:, 1:] * float(np.float32(p.spatial_scale)) - float(np.float32(p.offset))
     ys, xs = (
@@ -240,7 +243,7 @@ def _region_samples(p: P.ROIAlign, rois: Array) -> tuple[Array, Array]:
 
 def _samples(start: Array, end: Array, bins: int, count: int) -> Array:
     """Return positions [regions, bins, count], evenly spaced in every bin."""
-    at = np.arange(bins)[:, None] + (np.arange(count) + 0.5) / count
+    at = (np.arange(bins)[:, None] + (np.arange(count) + 0.5) / count).astype(start.dtype)
     return start[:, None, None] + np.maximum(end - start, 0)[:, None, None] / bins * at
 
 
