@@ -11,7 +11,7 @@ import pytest
 import loadrun
 import loadrun.megengine.functional as F
 from loadrun.base.errors import UnsupportedError
-from loadrun.graph.params import Cumsum
+from loadrun.graph.params import Cumsum, ROIAlign, ROIAlignMode
 from loadrun.onnx import export
 from loadrun.onnx.encode import (
     GraphMessage,
@@ -23,6 +23,7 @@ from loadrun.onnx.encode import (
     encode_tensor,
 )
 from loadrun.onnx.tensors import ElemType
+from loadrun.testing import GraphBuilder
 from tests.support.small_models import unary
 
 Field = tuple[int, int, "int | bytes"]
@@ -192,3 +193,14 @@ def test_an_operator_that_contradicts_itself_is_refused_by_name(tmp_path: Path) 
     bundle = loadrun.Bundle(graph)
     with pytest.raises(UnsupportedError, match=r"CumsumV1 .* it cannot be computed: there is no axis 9"):
         export(bundle, f=tmp_path / "m.onnx")
+
+
+def test_bins_without_samples_are_refused() -> None:
+    builder = GraphBuilder()
+    x, rois = builder.input("x", 1, 2, 6, 6), builder.input("rois", 1, 5)
+    param = ROIAlign(
+        mode=ROIAlignMode.AVERAGE, pooled_height=2, pooled_width=2, sample_height=0, sample_width=2
+    )
+    y = builder.add("ROIAlignV1", param, inputs=[x, rois], n_outputs=2)
+    with pytest.raises(UnsupportedError, match=r"ROIAlignV1 .*bins have no samples"):
+        export(loadrun.Bundle(builder.done(y)))

@@ -44,6 +44,8 @@ def roi_align(c: Call, x: Any, rois: Any) -> Any:
     """Take the mean or the largest of bilinear samples in every bin, and the number of the largest."""
     p = c.get(P.ROIAlign)
     _check(c, p.format, P.InterpolationMode.LINEAR)
+    if not p.sample_height * p.sample_width:
+        raise ValueError("bins have no samples")
     ys, xs = region_samples(p, rois)
     taken = _sampled(x, rois[:, 0], ys[:, :, None, :, None], xs[:, None, :, None, :])
     bins = taken.reshape(*taken.shape[:4], p.sample_height * p.sample_width)
